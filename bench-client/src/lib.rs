@@ -1,0 +1,1 @@
+//! Firstlight bench-client: makes load, joins the spans by request id, prints where TTFT goes

@@ -1,0 +1,1 @@
+//! CPU kernels of the engine: thread pool, linears, attention, norms; no libtorch

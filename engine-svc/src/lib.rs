@@ -1,0 +1,1 @@
+//! Firstlight engine: token ids in, token ids out, over one Attach stream per scheduler

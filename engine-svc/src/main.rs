@@ -1,0 +1,2 @@
+//! Entry point: wiring only.
+fn main() {}

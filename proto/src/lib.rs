@@ -1,0 +1,1 @@
+//! The wire contract and the types all three programs share.

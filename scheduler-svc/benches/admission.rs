@@ -1,0 +1,2 @@
+//! Cost of admission per request.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Firstlight scheduler: pending queue, admission budget, tokens and text, streaming to clients

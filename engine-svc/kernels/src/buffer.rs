@@ -26,10 +26,7 @@ pub struct Buffer<T: Pod> {
 enum Backing {
     Empty,
     Heap(Layout),
-    Mapping {
-        base: *mut std::ffi::c_void,
-        bytes: usize,
-    },
+    Mapping { base: *mut std::ffi::c_void, bytes: usize },
 }
 
 // SAFETY: a buffer owns its memory alone, like a Vec, and its elements are plain data.
@@ -46,25 +43,15 @@ impl<T: Pod> Buffer<T> {
         };
         if layout.size() == 0 {
             let ptr = NonNull::<Line>::dangling().cast();
-            return Buffer {
-                ptr,
-                len,
-                backing: Backing::Empty,
-            };
+            return Buffer { ptr, len, backing: Backing::Empty };
         }
         if layout.size() >= HUGE_PAGE {
             return Buffer::mapped(len, layout);
         }
         // SAFETY: the layout's size is not zero.
         let raw = unsafe { alloc_zeroed(layout) };
-        let Some(ptr) = NonNull::new(raw.cast()) else {
-            handle_alloc_error(layout)
-        };
-        Buffer {
-            ptr,
-            len,
-            backing: Backing::Heap(layout),
-        }
+        let Some(ptr) = NonNull::new(raw.cast()) else { handle_alloc_error(layout) };
+        Buffer { ptr, len, backing: Backing::Heap(layout) }
     }
 
     fn mapped(len: usize, layout: Layout) -> Buffer<T> {
@@ -79,22 +66,14 @@ impl<T: Pod> Buffer<T> {
                 MapFlags::PRIVATE | MapFlags::NORESERVE,
             )
         };
-        let Ok(base) = mapping else {
-            handle_alloc_error(layout)
-        };
+        let Ok(base) = mapping else { handle_alloc_error(layout) };
         // SAFETY: base + skip + used stays within the mapping of used + HUGE_PAGE bytes.
         let start = unsafe { base.byte_add(base.addr().wrapping_neg() % HUGE_PAGE) };
         // Only a hint: a kernel without transparent huge pages refuses it and all still works.
         // SAFETY: the range is inside the mapping, and the advice does not change its contents.
         let _ = unsafe { madvise(start, used, Advice::LinuxHugepage) };
-        let Some(ptr) = NonNull::new(start.cast()) else {
-            handle_alloc_error(layout)
-        };
-        Buffer {
-            ptr,
-            len,
-            backing: Backing::Mapping { base, bytes },
-        }
+        let Some(ptr) = NonNull::new(start.cast()) else { handle_alloc_error(layout) };
+        Buffer { ptr, len, backing: Backing::Mapping { base, bytes } }
     }
 
     /// Makes room for at least `len` elements; the contents are lost (zeroed) if it grows.
@@ -143,23 +122,11 @@ mod tests {
 
     #[test]
     fn every_size_is_zeroed_aligned_and_writable() {
-        for len in [
-            0,
-            1,
-            63,
-            4096,
-            HUGE_PAGE / 4,
-            HUGE_PAGE / 4 + 1,
-            HUGE_PAGE * 2 + 3,
-        ] {
+        for len in [0, 1, 63, 4096, HUGE_PAGE / 4, HUGE_PAGE / 4 + 1, HUGE_PAGE * 2 + 3] {
             let mut buffer = Buffer::<f32>::zeroed(len);
             assert_eq!(buffer.len(), len);
             assert!(buffer.iter().all(|&x| x == 0.0));
-            let align = if len * 4 >= HUGE_PAGE {
-                HUGE_PAGE
-            } else {
-                CACHE_LINE
-            };
+            let align = if len * 4 >= HUGE_PAGE { HUGE_PAGE } else { CACHE_LINE };
             assert_eq!(buffer.as_ptr().addr() % align, 0);
             buffer.fill(1.5);
             assert!(buffer.iter().all(|&x| x == 1.5));

@@ -45,13 +45,7 @@ impl<'a> Workspace<'a> {
         let (states, rest) = memory.split_at_mut(queries * state_len);
         let (tile, rest) = rest.split_at_mut(state_len);
         let (scores, rest) = rest.split_at_mut(queries * TILE_TOKENS);
-        Workspace {
-            state_len,
-            states,
-            tile,
-            scores,
-            queries: &mut rest[..queries * layout.head_dim],
-        }
+        Workspace { state_len, states, tile, scores, queries: &mut rest[..queries * layout.head_dim] }
     }
 
     /// The results, one state per query, rows outermost.
@@ -72,13 +66,7 @@ pub(super) fn compute<T: Element>(
     let layout = &plan.layout;
     let (group, dim) = (plan.group(), layout.head_dim);
     let sequence = &plan.sequences[item.sequence];
-    let Workspace {
-        state_len,
-        states,
-        tile,
-        queries,
-        scores,
-    } = workspace;
+    let Workspace { state_len, states, tile, queries, scores } = workspace;
     let state_len = *state_len;
 
     for (query, to) in queries.chunks_exact_mut(dim).enumerate() {
@@ -98,15 +86,12 @@ pub(super) fn compute<T: Element>(
                 continue;
             }
             let scores = &mut scores[query * TILE_TOKENS..][..TILE_TOKENS];
-            let blocks =
-                &sequence.block_table[start / BLOCK_TOKENS..][..tokens.div_ceil(BLOCK_TOKENS)];
+            let blocks = &sequence.block_table[start / BLOCK_TOKENS..][..tokens.div_ceil(BLOCK_TOKENS)];
             let keys = |block: u32| {
-                &data[layout.head_start(inputs.layer, block as usize, item.kv_head)..]
-                    [..layout.keys_len()]
+                &data[layout.head_start(inputs.layer, block as usize, item.kv_head)..][..layout.keys_len()]
             };
             let values = |block: u32| {
-                let start = layout.head_start(inputs.layer, block as usize, item.kv_head)
-                    + layout.keys_len();
+                let start = layout.head_start(inputs.layer, block as usize, item.kv_head) + layout.keys_len();
                 &data[start..][..layout.value_dim() * BLOCK_TOKENS]
             };
             for (scores, block) in scores.chunks_exact_mut(BLOCK_TOKENS).zip(blocks) {
@@ -114,11 +99,7 @@ pub(super) fn compute<T: Element>(
             }
             let (max, sum) = T::probabilities(isa, &mut scores[..tokens]);
             let first = index == item.tiles.0;
-            let state = if first {
-                &mut states[query * state_len..][..state_len]
-            } else {
-                &mut tile[..]
-            };
+            let state = if first { &mut states[query * state_len..][..state_len] } else { &mut tile[..] };
             State::set(state, max, sum);
             let out = State::values(state);
             out.fill(0.0);

@@ -81,12 +81,7 @@ impl PackedLinear {
             WeightFormat::F32 => Weights::F32(Panels::pack(pool, n, k, fill)),
             WeightFormat::Bf16 => Weights::Bf16(Panels::pack(pool, n, k, fill)),
         };
-        PackedLinear {
-            n,
-            k,
-            weights,
-            bias,
-        }
+        PackedLinear { n, k, weights, bias }
     }
 
     /// Output width, N.
@@ -121,27 +116,10 @@ impl PackedLinear {
     /// # Panics
     /// If the two do not hold the same whole number of rows.
     pub fn forward(&self, pool: &Pool, x: &[f32], y: &mut [f32], write: Write) {
-        assert!(
-            x.len().is_multiple_of(self.k),
-            "{} is not rows of {}",
-            x.len(),
-            self.k
-        );
-        assert_eq!(
-            y.len() / self.n * self.n,
-            y.len(),
-            "{} is not rows of {}",
-            y.len(),
-            self.n
-        );
-        assert_eq!(
-            x.len() / self.k,
-            y.len() / self.n,
-            "inputs and outputs differ in rows"
-        );
-        let passes = x
-            .chunks(ROWS_PER_PASS * self.k)
-            .zip(y.chunks_mut(ROWS_PER_PASS * self.n));
+        assert!(x.len().is_multiple_of(self.k), "{} is not rows of {}", x.len(), self.k);
+        assert_eq!(y.len() / self.n * self.n, y.len(), "{} is not rows of {}", y.len(), self.n);
+        assert_eq!(x.len() / self.k, y.len() / self.n, "inputs and outputs differ in rows");
+        let passes = x.chunks(ROWS_PER_PASS * self.k).zip(y.chunks_mut(ROWS_PER_PASS * self.n));
         for (x, y) in passes {
             match &self.weights {
                 Weights::F32(panels) => {
@@ -161,13 +139,7 @@ impl PackedLinear {
                     let stride = panels.row_bytes();
                     let rows = x.len() / self.k;
                     pool.with_scratch(rows * stride, |scratch| {
-                        convert_rows(
-                            pool,
-                            x,
-                            self.k,
-                            bytemuck::cast_slice_mut(scratch),
-                            stride / 2,
-                        );
+                        convert_rows(pool, x, self.k, bytemuck::cast_slice_mut(scratch), stride / 2);
                         let operand = scratch.as_ptr();
                         self.multiply(pool, kernel, panels.raw(), operand, stride, y, write);
                     });
@@ -194,10 +166,7 @@ impl PackedLinear {
         let column = |panel: usize| {
             let sources = &sources;
             let first = panel * PANEL;
-            let bias = self
-                .bias
-                .as_ref()
-                .map_or(std::ptr::null(), |bias| bias[first..].as_ptr());
+            let bias = self.bias.as_ref().map_or(std::ptr::null(), |bias| bias[first..].as_ptr());
             let mut row = 0;
             while row < rows {
                 let height = kernel.height(rows - row);
@@ -225,9 +194,7 @@ impl PackedLinear {
         if panels * rows * k < 4 * crate::pool::INLINE_ELEMENTS {
             (0..panels).for_each(column);
         } else {
-            pool.share(panels, (panels / (8 * pool.threads())).max(1), |range| {
-                range.for_each(column)
-            });
+            pool.share(panels, (panels / (8 * pool.threads())).max(1), |range| range.for_each(column));
         }
     }
 

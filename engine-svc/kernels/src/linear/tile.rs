@@ -60,18 +60,12 @@ impl Kernel {
 
 /// The kernel for `f32` weights and operands.
 pub(super) fn f32_kernel(_isa: Isa) -> Kernel {
-    Kernel {
-        max_rows: 1,
-        compute: portable::f32_tile,
-    }
+    Kernel { max_rows: 1, compute: portable::f32_tile }
 }
 
 /// The kernel for bf16 weights and operands.
 pub(super) fn bf16_kernel(_isa: Isa) -> Kernel {
-    Kernel {
-        max_rows: 1,
-        compute: portable::bf16_tile,
-    }
+    Kernel { max_rows: 1, compute: portable::bf16_tile }
 }
 
 /// Rounds to the nearest bf16, ties to even; NaN stays NaN.

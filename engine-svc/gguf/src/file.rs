@@ -7,7 +7,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use memmap2::Mmap;
+use memmap2::{Mmap, UncheckedAdvice};
 
 use crate::error::{GgufError, Reason};
 use crate::header::{Header, TensorInfo};
@@ -60,6 +60,13 @@ impl GgufFile {
     /// The tensor of that name, if there is one.
     pub fn tensor(&self, name: &str) -> Option<Tensor<'_>> {
         self.header.tensor(name).map(|info| self.view(info))
+    }
+
+    /// Gives back the memory of pages read so far; they are read again when touched.
+    pub fn release_pages(&self) {
+        // SAFETY: the mapping is of a file and never written, so dropped pages come back unchanged.
+        // A system that refuses the advice keeps the memory, nothing else.
+        let _ = unsafe { self.map.unchecked_advise(UncheckedAdvice::DontNeed) };
     }
 
     /// Puts the path in front of a reason that came up while reading this file.

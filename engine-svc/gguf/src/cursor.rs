@@ -50,12 +50,7 @@ impl<'a> Cursor<'a> {
         if need <= have as u64 {
             return Ok(());
         }
-        Err(Reason::Truncated {
-            what: what(),
-            at: self.at,
-            need,
-            have,
-        })
+        Err(Reason::Truncated { what: what(), at: self.at, need, have })
     }
 
     /// The next `N` bytes.

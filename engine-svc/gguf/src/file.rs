@@ -27,19 +27,12 @@ impl GgufFile {
     /// # Errors
     /// Names the path and the first thing wrong.
     pub fn open(path: &Path) -> Result<Self, GgufError> {
-        let refuse = |reason: Reason| GgufError {
-            path: path.to_owned(),
-            reason,
-        };
+        let refuse = |reason: Reason| GgufError { path: path.to_owned(), reason };
         let file = File::open(path).map_err(|error| refuse(error.into()))?;
         // SAFETY: see the contract at the top of this file.
         let map = unsafe { Mmap::map(&file) }.map_err(|error| refuse(error.into()))?;
         let header = Header::parse(&map).map_err(refuse)?;
-        Ok(Self {
-            path: path.to_owned(),
-            map,
-            header,
-        })
+        Ok(Self { path: path.to_owned(), map, header })
     }
 
     /// The file's path.
@@ -71,17 +64,11 @@ impl GgufFile {
 
     /// Puts the path in front of a reason that came up while reading this file.
     pub fn error(&self, reason: Reason) -> GgufError {
-        GgufError {
-            path: self.path.clone(),
-            reason,
-        }
+        GgufError { path: self.path.clone(), reason }
     }
 
     fn view<'a>(&'a self, info: &'a TensorInfo) -> Tensor<'a> {
-        Tensor {
-            info,
-            bytes: &self.map[info.bytes.clone()],
-        }
+        Tensor { info, bytes: &self.map[info.bytes.clone()] }
     }
 }
 

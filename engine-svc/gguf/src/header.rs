@@ -70,9 +70,7 @@ impl Header {
         let alignment = alignment(&metadata, bytes)?;
         let mut claims = Vec::new();
         for index in 0..tensor_count {
-            claims.push(Claim::parse(&mut cursor, || {
-                format!("tensor {index} of {tensor_count}")
-            })?);
+            claims.push(Claim::parse(&mut cursor, || format!("tensor {index} of {tensor_count}"))?);
         }
         let data_start = cursor.position().next_multiple_of(alignment);
 
@@ -81,18 +79,12 @@ impl Header {
         for claim in claims {
             let tensor = claim.check(bytes.len(), data_start, alignment)?;
             if index.insert(tensor.name.clone(), tensors.len()).is_some() {
-                return Err(Reason::Duplicate {
-                    what: format!("tensor {}", tensor.name),
-                });
+                return Err(Reason::Duplicate { what: format!("tensor {}", tensor.name) });
             }
             tensors.push(tensor);
         }
         refuse_overlap(&tensors)?;
-        Ok(Self {
-            metadata,
-            tensors,
-            index,
-        })
+        Ok(Self { metadata, tensors, index })
     }
 
     /// The tensor of that name.
@@ -132,74 +124,38 @@ impl Claim {
         let what = || format!("tensor {name}");
         let count = cursor.u32(what)?;
         if !(1..=MAX_DIMENSIONS).contains(&count) {
-            return Err(Reason::Dimensions {
-                tensor: name,
-                dims: vec![],
-            });
+            return Err(Reason::Dimensions { tensor: name, dims: vec![] });
         }
-        let dims = (0..count)
-            .map(|_| cursor.u64(what))
-            .collect::<Result<Vec<_>, _>>()?;
+        let dims = (0..count).map(|_| cursor.u64(what)).collect::<Result<Vec<_>, _>>()?;
         let format = cursor.u32(what)?;
         let offset = cursor.u64(what)?;
-        Ok(Self {
-            name,
-            dims,
-            format,
-            offset,
-        })
+        Ok(Self { name, dims, format, offset })
     }
 
-    fn check(
-        self,
-        file_len: usize,
-        data_start: usize,
-        alignment: usize,
-    ) -> Result<TensorInfo, Reason> {
-        let Claim {
-            name,
-            dims,
-            format,
-            offset,
-        } = self;
+    fn check(self, file_len: usize, data_start: usize, alignment: usize) -> Result<TensorInfo, Reason> {
+        let Claim { name, dims, format, offset } = self;
         if dims.contains(&0) {
             return Err(Reason::Dimensions { tensor: name, dims });
         }
         let Some(format) = BlockFormat::from_ggml(format) else {
-            return Err(Reason::Format {
-                tensor: name,
-                id: format,
-            });
+            return Err(Reason::Format { tensor: name, id: format });
         };
         let Some((shape, len)) = size(&dims, format) else {
             return Err(Reason::Overflow { tensor: name, dims });
         };
         let row = shape[shape.len() - 1];
         if !row.is_multiple_of(format.block_values()) {
-            return Err(Reason::Ragged {
-                tensor: name,
-                row,
-                block: format.block_values(),
-            });
+            return Err(Reason::Ragged { tensor: name, row, block: format.block_values() });
         }
         if !offset.is_multiple_of(alignment as u64) {
-            return Err(Reason::Misaligned {
-                tensor: name,
-                offset,
-                alignment,
-            });
+            return Err(Reason::Misaligned { tensor: name, offset, alignment });
         }
-        let start = usize::try_from(offset)
-            .ok()
-            .and_then(|offset| data_start.checked_add(offset));
+        let start = usize::try_from(offset).ok().and_then(|offset| data_start.checked_add(offset));
         let end = start.and_then(|start| start.checked_add(len));
         match (start, end) {
-            (Some(start), Some(end)) if end <= file_len => Ok(TensorInfo {
-                name,
-                shape,
-                format,
-                bytes: start..end,
-            }),
+            (Some(start), Some(end)) if end <= file_len => {
+                Ok(TensorInfo { name, shape, format, bytes: start..end })
+            }
             _ => Err(Reason::Truncated {
                 what: format!("tensor {name}"),
                 at: start.unwrap_or(usize::MAX),
@@ -212,14 +168,8 @@ impl Claim {
 
 /// Dimensions outermost first, and bytes in all; `None` beyond the address space.
 fn size(dims: &[u64], format: BlockFormat) -> Option<(Vec<usize>, usize)> {
-    let shape: Vec<usize> = dims
-        .iter()
-        .rev()
-        .map(|&dim| dim.try_into().ok())
-        .collect::<Option<_>>()?;
-    let values = shape
-        .iter()
-        .try_fold(1_usize, |product, &dim| product.checked_mul(dim))?;
+    let shape: Vec<usize> = dims.iter().rev().map(|&dim| dim.try_into().ok()).collect::<Option<_>>()?;
+    let values = shape.iter().try_fold(1_usize, |product, &dim| product.checked_mul(dim))?;
     let bytes = (values / format.block_values()).checked_mul(format.block_bytes())?;
     Some((shape, bytes))
 }

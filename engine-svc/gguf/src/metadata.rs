@@ -39,10 +39,7 @@ impl Layout {
 
     /// The values, read from the same bytes.
     pub fn view<'a>(&'a self, bytes: &'a [u8]) -> Metadata<'a> {
-        Metadata {
-            layout: self,
-            bytes,
-        }
+        Metadata { layout: self, bytes }
     }
 }
 
@@ -82,9 +79,7 @@ impl<'a> Metadata<'a> {
     /// # Errors
     /// When it is missing, of another type or negative.
     pub fn unsigned(&self, key: &str) -> Result<u64, Reason> {
-        self.required(key)?
-            .as_unsigned()
-            .ok_or_else(|| wrong_type(key, "a number of at least 0"))
+        self.required(key)?.as_unsigned().ok_or_else(|| wrong_type(key, "a number of at least 0"))
     }
 
     /// A floating-point number.
@@ -92,9 +87,7 @@ impl<'a> Metadata<'a> {
     /// # Errors
     /// When it is missing or of another type.
     pub fn float(&self, key: &str) -> Result<f64, Reason> {
-        self.required(key)?
-            .as_float()
-            .ok_or_else(|| wrong_type(key, "a floating-point number"))
+        self.required(key)?.as_float().ok_or_else(|| wrong_type(key, "a floating-point number"))
     }
 
     /// A boolean.
@@ -124,9 +117,7 @@ impl<'a> Metadata<'a> {
     /// # Errors
     /// When it is missing or of another type.
     pub fn unsigneds(&self, key: &str) -> Result<Vec<u64>, Reason> {
-        self.elements(key, "an array of numbers of at least 0", |value| {
-            value.as_unsigned()
-        })
+        self.elements(key, "an array of numbers of at least 0", |value| value.as_unsigned())
     }
 
     /// An array of floating-point numbers.
@@ -134,14 +125,11 @@ impl<'a> Metadata<'a> {
     /// # Errors
     /// When it is missing or of another type.
     pub fn floats(&self, key: &str) -> Result<Vec<f64>, Reason> {
-        self.elements(key, "an array of floating-point numbers", |value| {
-            value.as_float()
-        })
+        self.elements(key, "an array of floating-point numbers", |value| value.as_float())
     }
 
     fn required(&self, key: &str) -> Result<Value<'a>, Reason> {
-        self.get(key)
-            .ok_or_else(|| Reason::MissingKey(key.to_owned()))
+        self.get(key).ok_or_else(|| Reason::MissingKey(key.to_owned()))
     }
 
     fn elements<T>(
@@ -153,10 +141,7 @@ impl<'a> Metadata<'a> {
         let Value::Array(array) = self.required(key)? else {
             return Err(wrong_type(key, wanted));
         };
-        array
-            .iter()
-            .map(|value| convert(value).ok_or_else(|| wrong_type(key, wanted)))
-            .collect()
+        array.iter().map(|value| convert(value).ok_or_else(|| wrong_type(key, wanted))).collect()
     }
 }
 
@@ -241,12 +226,8 @@ enum ValueType {
 impl ValueType {
     fn parse(id: u32, what: impl Fn() -> String) -> Result<Self, Reason> {
         use ValueType::*;
-        let all = [
-            U8, I8, U16, I16, U32, I32, F32, Bool, String, Array, U64, I64, F64,
-        ];
-        all.get(id as usize)
-            .copied()
-            .ok_or_else(|| Reason::ValueType { what: what(), id })
+        let all = [U8, I8, U16, I16, U32, I32, F32, Bool, String, Array, U64, I64, F64];
+        all.get(id as usize).copied().ok_or_else(|| Reason::ValueType { what: what(), id })
     }
 
     /// Bytes of the smallest value.
@@ -276,10 +257,7 @@ fn skip(
         },
         ValueType::Array => {
             if depth == MAX_NESTING {
-                return Err(Reason::Nesting {
-                    what: what(),
-                    limit: MAX_NESTING,
-                });
+                return Err(Reason::Nesting { what: what(), limit: MAX_NESTING });
             }
             let element = ValueType::parse(cursor.u32(what)?, what)?;
             let len = cursor.u64(what)?;
@@ -324,8 +302,5 @@ fn try_decode<'a>(cursor: &mut Cursor<'a>, kind: ValueType) -> Result<Value<'a>,
 }
 
 fn wrong_type(key: &str, wanted: &'static str) -> Reason {
-    Reason::WrongType {
-        key: key.to_owned(),
-        wanted,
-    }
+    Reason::WrongType { key: key.to_owned(), wanted }
 }

@@ -10,9 +10,7 @@ use proptest::prelude::*;
 fn refusal(change: impl FnOnce(&mut Draft)) -> Reason {
     let mut draft = Draft::new();
     change(&mut draft);
-    draft
-        .parse()
-        .expect_err("the change makes the file invalid")
+    draft.parse().expect_err("the change makes the file invalid")
 }
 
 #[test]
@@ -20,11 +18,7 @@ fn every_truncation_is_refused() {
     let bytes = Draft::new().bytes();
     Header::parse(&bytes).unwrap();
     for len in 0..bytes.len() {
-        assert!(
-            Header::parse(&bytes[..len]).is_err(),
-            "{len} of {} bytes",
-            bytes.len()
-        );
+        assert!(Header::parse(&bytes[..len]).is_err(), "{len} of {} bytes", bytes.len());
     }
 }
 
@@ -40,15 +34,9 @@ fn magic_and_version_are_checked() {
 fn absurd_counts_are_refused_before_anything_is_read() {
     for count in [1 << 20, u64::MAX / 32, u64::MAX] {
         let reason = refusal(|d| d.tensor_count = Some(count));
-        assert!(
-            matches!(reason, Reason::Truncated { at: 24, .. }),
-            "{reason}"
-        );
+        assert!(matches!(reason, Reason::Truncated { at: 24, .. }), "{reason}");
         let reason = refusal(|d| d.pair_count = Some(count));
-        assert!(
-            matches!(reason, Reason::Truncated { at: 24, .. }),
-            "{reason}"
-        );
+        assert!(matches!(reason, Reason::Truncated { at: 24, .. }), "{reason}");
     }
 }
 
@@ -56,16 +44,9 @@ fn absurd_counts_are_refused_before_anything_is_read() {
 fn absurd_lengths_of_strings_and_arrays_are_refused() {
     for len in [1 << 20, u64::MAX / 8 + 1, u64::MAX] {
         let long_string = [&len.to_le_bytes()[..], b"a"].concat();
-        for (kind, value) in [
-            (8, long_string),
-            (9, array(8, len, b"")),
-            (9, array(10, len, b"")),
-        ] {
+        for (kind, value) in [(8, long_string), (9, array(8, len, b"")), (9, array(10, len, b""))] {
             let reason = refusal(|d| d.pairs.push(pair("long", kind, &value)));
-            assert!(
-                matches!(&reason, Reason::Truncated { what, .. } if what.contains("long")),
-                "{reason}"
-            );
+            assert!(matches!(&reason, Reason::Truncated { what, .. } if what.contains("long")), "{reason}");
         }
     }
 }
@@ -116,57 +97,27 @@ fn tensor_dimensions_are_checked() {
     }
     let reason = refusal(|d| d.tensors[1].dim_count = Some(u32::MAX));
     assert!(matches!(reason, Reason::Dimensions { .. }), "{reason}");
-    for dims in [
-        vec![u64::MAX],
-        vec![1 << 32, 1 << 32],
-        vec![1 << 62, 3, 1, 1],
-    ] {
+    for dims in [vec![u64::MAX], vec![1 << 32, 1 << 32], vec![1 << 62, 3, 1, 1]] {
         let reason = refusal(|d| d.tensors[1].dims = dims);
         assert!(matches!(reason, Reason::Overflow { .. }), "{reason}");
     }
     let reason = refusal(|d| d.tensors[1].dims = vec![1 << 40]);
     assert!(matches!(reason, Reason::Truncated { .. }), "{reason}");
     let reason = refusal(|d| d.tensors[0].dims = vec![31, 2]);
-    assert!(
-        matches!(
-            reason,
-            Reason::Ragged {
-                row: 31,
-                block: 32,
-                ..
-            }
-        ),
-        "{reason}"
-    );
+    assert!(matches!(reason, Reason::Ragged { row: 31, block: 32, .. }), "{reason}");
 }
 
 #[test]
 fn formats_that_cannot_be_read_are_named() {
     let reason = refusal(|d| d.tensors[0].format = 10);
-    assert_eq!(
-        reason.to_string(),
-        "tensor weight has the format 10 (Q2_K), which is not supported"
-    );
-    assert!(matches!(
-        refusal(|d| d.tensors[0].format = u32::MAX),
-        Reason::Format { .. }
-    ));
+    assert_eq!(reason.to_string(), "tensor weight has the format 10 (Q2_K), which is not supported");
+    assert!(matches!(refusal(|d| d.tensors[0].format = u32::MAX), Reason::Format { .. }));
 }
 
 #[test]
 fn tensor_offsets_are_checked() {
     let reason = refusal(|d| d.tensors[1].offset = 100);
-    assert!(
-        matches!(
-            reason,
-            Reason::Misaligned {
-                offset: 100,
-                alignment: 64,
-                ..
-            }
-        ),
-        "{reason}"
-    );
+    assert!(matches!(reason, Reason::Misaligned { offset: 100, alignment: 64, .. }), "{reason}");
     let reason = refusal(|d| d.tensors[1].offset = 64);
     assert!(matches!(reason, Reason::Overlap { .. }), "{reason}");
     for offset in [1 << 20, u64::MAX - 63] {
@@ -180,16 +131,10 @@ fn a_refusal_names_the_path() {
     let path = std::env::temp_dir().join(format!("firstlight-hostile-{}.gguf", std::process::id()));
     let missing = GgufFile::open(&path).unwrap_err().to_string();
     assert!(missing.contains("firstlight-hostile-") && missing.contains("cannot be read"));
-    for (bytes, want) in [
-        (vec![], "not a GGUF file"),
-        (Draft::new().bytes()[..200].to_vec(), "truncated"),
-    ] {
+    for (bytes, want) in [(vec![], "not a GGUF file"), (Draft::new().bytes()[..200].to_vec(), "truncated")] {
         std::fs::write(&path, bytes).unwrap();
         let text = GgufFile::open(&path).unwrap_err().to_string();
-        assert!(
-            text.contains("firstlight-hostile-") && text.contains(want),
-            "{text}"
-        );
+        assert!(text.contains("firstlight-hostile-") && text.contains(want), "{text}");
     }
     std::fs::remove_file(&path).unwrap();
 }

@@ -37,17 +37,10 @@ fn metadata_is_read_by_type() {
     assert_eq!(metadata.float("tiny.rope").unwrap(), 0.5);
     assert!(metadata.bool("tiny.flag").unwrap());
     assert_eq!(metadata.strs("tiny.words").unwrap(), ["a", "ä"]);
-    let Some(Value::Array(outer)) = metadata.get("tiny.nested") else {
-        panic!("not an array")
-    };
-    let Some(Value::Array(inner)) = outer.iter().next() else {
-        panic!("not nested")
-    };
+    let Some(Value::Array(outer)) = metadata.get("tiny.nested") else { panic!("not an array") };
+    let Some(Value::Array(inner)) = outer.iter().next() else { panic!("not nested") };
     let values: Vec<Value> = inner.iter().collect();
-    assert_eq!(
-        values,
-        [Value::Unsigned(1), Value::Unsigned(2), Value::Unsigned(3)]
-    );
+    assert_eq!(values, [Value::Unsigned(1), Value::Unsigned(2), Value::Unsigned(3)]);
 }
 
 #[test]
@@ -56,18 +49,9 @@ fn metadata_of_another_type_is_an_error_that_names_the_key() {
     let header = Draft::new().parse().unwrap();
     let metadata = header.metadata.view(&bytes);
     assert!(matches!(metadata.str("absent"), Err(Reason::MissingKey(key)) if key == "absent"));
-    assert!(matches!(
-        metadata.unsigned("tiny.negative"),
-        Err(Reason::WrongType { .. })
-    ));
-    assert!(matches!(
-        metadata.unsigneds("tiny.words"),
-        Err(Reason::WrongType { .. })
-    ));
-    assert!(matches!(
-        metadata.float("general.name"),
-        Err(Reason::WrongType { .. })
-    ));
+    assert!(matches!(metadata.unsigned("tiny.negative"), Err(Reason::WrongType { .. })));
+    assert!(matches!(metadata.unsigneds("tiny.words"), Err(Reason::WrongType { .. })));
+    assert!(matches!(metadata.float("general.name"), Err(Reason::WrongType { .. })));
 }
 
 #[test]

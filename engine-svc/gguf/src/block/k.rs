@@ -74,11 +74,7 @@ struct Scales<'a> {
 impl<'a> Scales<'a> {
     fn of(block: &'a [u8]) -> Self {
         let packed = &block[4..4 + PACKED_SCALES];
-        Self {
-            d: half_at(block, 0),
-            dmin: half_at(block, 2),
-            packed,
-        }
+        Self { d: half_at(block, 0), dmin: half_at(block, 2), packed }
     }
 
     /// Scale and minimum of a group of 32. The first four of each lie in the lower 6 bits of bytes 0..8; the others
@@ -89,10 +85,7 @@ impl<'a> Scales<'a> {
             (p[group] & 63, p[group + 4] & 63)
         } else {
             let low = p[group + 4];
-            (
-                low & 15 | p[group - 4] >> 6 << 4,
-                low >> 4 | p[group] >> 6 << 4,
-            )
+            (low & 15 | p[group - 4] >> 6 << 4, low >> 4 | p[group] >> 6 << 4)
         };
         (self.d * f32::from(scale), self.dmin * f32::from(min))
     }

@@ -109,8 +109,7 @@ impl BlockFormat {
     pub fn dequantize(self, blocks: &[u8], values: &mut [f32]) {
         let whole = blocks.len() / self.block_bytes();
         assert!(
-            blocks.len() == whole * self.block_bytes()
-                && values.len() == whole * self.block_values(),
+            blocks.len() == whole * self.block_bytes() && values.len() == whole * self.block_values(),
             "{} bytes of {} and {} values",
             blocks.len(),
             self.name(),

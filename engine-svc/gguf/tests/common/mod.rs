@@ -44,11 +44,7 @@ impl Draft {
                 pair("tiny.rope", 6, &0.5_f32.to_le_bytes()),
                 pair("tiny.negative", 5, &(-3_i32).to_le_bytes()),
                 pair("tiny.flag", 7, &[1]),
-                pair(
-                    "tiny.words",
-                    9,
-                    &array(8, 2, &[string(b"a"), string("ä".as_bytes())].concat()),
-                ),
+                pair("tiny.words", 9, &array(8, 2, &[string(b"a"), string("ä".as_bytes())].concat())),
                 pair("tiny.nested", 9, &array(9, 1, &array(0, 3, &[1, 2, 3]))),
             ],
             tensors: vec![
@@ -63,25 +59,12 @@ impl Draft {
         let mut out = Vec::new();
         out.extend(self.magic);
         out.extend(self.version.to_le_bytes());
-        out.extend(
-            self.tensor_count
-                .unwrap_or(self.tensors.len() as u64)
-                .to_le_bytes(),
-        );
-        out.extend(
-            self.pair_count
-                .unwrap_or(self.pairs.len() as u64)
-                .to_le_bytes(),
-        );
+        out.extend(self.tensor_count.unwrap_or(self.tensors.len() as u64).to_le_bytes());
+        out.extend(self.pair_count.unwrap_or(self.pairs.len() as u64).to_le_bytes());
         out.extend(self.pairs.concat());
         for tensor in &self.tensors {
             out.extend(string(&tensor.name));
-            out.extend(
-                tensor
-                    .dim_count
-                    .unwrap_or(tensor.dims.len() as u32)
-                    .to_le_bytes(),
-            );
+            out.extend(tensor.dim_count.unwrap_or(tensor.dims.len() as u32).to_le_bytes());
             out.extend(tensor.dims.iter().flat_map(|dim| dim.to_le_bytes()));
             out.extend(tensor.format.to_le_bytes());
             out.extend(tensor.offset.to_le_bytes());

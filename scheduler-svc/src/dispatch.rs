@@ -121,7 +121,8 @@ impl Dispatch {
             }
             events.drain(..).for_each(|event| self.take_event(event));
             commands.drain(..).for_each(|command| self.take_command(command));
-            self.handle.standing.set(self.core.pending(), self.core.budget().0.max_pending);
+            let now = self.now();
+            self.handle.standing.set(self.core.check_room(now).is_err());
         }
         self.fail_all();
     }

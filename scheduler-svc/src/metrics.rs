@@ -343,7 +343,7 @@ pub fn set_budget(budget: &Budget, version: u64, leased: bool, step_prefill_toke
         ("admit_ahead", budget.admit_ahead),
     ];
     for (limit, value) in limits {
-        gauge!("firstlight_budget_limit", "limit" => limit).set(value.into());
+        gauge!("firstlight_budget_limit", "limit" => limit).set(f64::from(value));
     }
     gauge!("firstlight_budget_version").set(version as f64);
     gauge!("firstlight_budget_leased").set(if leased { 1.0 } else { 0.0 });

@@ -120,8 +120,8 @@ pub struct Dispatcher {
 pub(super) struct Standing(AtomicBool);
 
 impl Standing {
-    pub fn set(&self, pending: usize, max_pending: u32) {
-        self.0.store(pending >= max_pending as usize, Ordering::Relaxed);
+    pub fn set(&self, full: bool) {
+        self.0.store(full, Ordering::Relaxed);
     }
 }
 

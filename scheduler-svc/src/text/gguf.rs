@@ -60,7 +60,7 @@ fn build(path: &Path, metadata: &Metadata<'_>) -> Result<Tokenizer, Refusal> {
     let bpe = BPE::builder().vocab_and_merges::<tokenizers::models::bpe::Vocab>(vocab, merges).build();
     let mut tokenizer = Tokenizer::new(bpe.map_err(|e| refuse(e.to_string()))?);
     tokenizer.with_pre_tokenizer(Some(words));
-    tokenizer.with_decoder(Some(ByteLevel::default())).map_err(|e| refuse(e.to_string()))?;
+    tokenizer.with_decoder(Some(ByteLevel::default()));
 
     let of_kind = |kind| tokens.iter().zip(&kinds).filter(move |(_, k)| **k == kind).map(|(token, _)| *token);
     let special: Vec<_> = of_kind(CONTROL).map(|token| AddedToken::from(token, true)).collect();

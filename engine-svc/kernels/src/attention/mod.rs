@@ -1,0 +1,322 @@
+//! Causal attention over the paged KV pool, decode and prefill rows in one call.
+//!
+//! * [`AttentionPlan`]: which work there is this forward, made once and run for every layer
+//! * `item`: one piece of work, a few query rows of one KV head against a run of tiles
+//! * `softmax`: the state that tiles are merged into
+//! * `portable`, …: the inner products, one file per instruction set
+//!
+//! Keys are reduced in tiles of [`TILE_TOKENS`] at absolute positions. Within a tile tokens are
+//! summed in ascending order; tiles are merged in ascending order. A query's bits therefore depend
+//! on its own sequence only: not on other rows, on how prefill was chunked, or on how work was split
+//! (the tiling of FlashAttention and the split of Flash-Decoding, Dao et al. 2022 and 2023).
+
+mod item;
+mod portable;
+mod softmax;
+
+use crate::isa::Isa;
+use crate::kv::{BLOCK_TOKENS, KvData, KvLayout, KvPool};
+use crate::pool::{Pool, SharedMut};
+use crate::rows::Rows;
+use item::{Item, Workspace};
+use softmax::State;
+
+/// Tokens of a KV tile: eight blocks.
+pub const TILE_TOKENS: usize = 8 * BLOCK_TOKENS;
+
+/// Queries (rows times the heads that share a KV head) worked on together.
+const QUERIES_PER_ITEM: usize = 32;
+
+/// Below this many multiplications a second thread is not woken.
+const INLINE_COST: usize = 64 * 1024;
+
+/// How queries meet the pool.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AttentionShape {
+    /// Query heads, a multiple of the pool's KV heads; query head h reads KV head h / (heads / kv_heads).
+    pub heads: usize,
+    /// Factor on the inner products, usually 1 / sqrt(head dimension).
+    pub scale: f32,
+}
+
+/// The rows of one sequence in this forward.
+#[derive(Clone, Copy, Debug)]
+pub struct Sequence<'a> {
+    /// First row of the query and output buffers that belongs to it.
+    pub first_row: usize,
+    /// How many rows, at consecutive positions.
+    pub rows: usize,
+    /// Position of the first of them. Each row sees positions 0 up to its own, whose keys and values
+    /// must be in the pool.
+    pub first_position: usize,
+    /// Blocks of the sequence, in order of position.
+    pub block_table: &'a [u32],
+}
+
+/// The attention work of one forward.
+#[derive(Debug)]
+pub struct AttentionPlan<'a> {
+    layout: KvLayout,
+    shape: AttentionShape,
+    sequences: &'a [Sequence<'a>],
+    items: Vec<Item>,
+    splits: Vec<Split>,
+    partials: usize,
+    threads: usize,
+}
+
+/// Items that each hold one tile of the same queries, to be merged.
+#[derive(Clone, Copy, Debug)]
+struct Split {
+    item: Item,
+    first_partial: usize,
+    tiles: usize,
+}
+
+impl<'a> AttentionPlan<'a> {
+    /// Plans attention for these sequences over a pool of this layout.
+    ///
+    /// # Panics
+    /// If the heads are no multiple of the KV heads, or a block table is too short or names a block
+    /// outside the pool.
+    pub fn new(
+        pool: &Pool,
+        layout: &KvLayout,
+        shape: AttentionShape,
+        sequences: &'a [Sequence<'a>],
+    ) -> AttentionPlan<'a> {
+        let group = shape.heads / layout.kv_heads;
+        assert!(
+            group > 0 && group * layout.kv_heads == shape.heads,
+            "{} heads over {} KV heads",
+            shape.heads,
+            layout.kv_heads
+        );
+        let mut plan = AttentionPlan {
+            layout: *layout,
+            shape,
+            sequences,
+            items: Vec::new(),
+            splits: Vec::new(),
+            partials: 0,
+            threads: pool.threads(),
+        };
+        for (index, sequence) in sequences.iter().enumerate() {
+            let blocks = (sequence.first_position + sequence.rows).div_ceil(BLOCK_TOKENS);
+            assert!(
+                blocks <= sequence.block_table.len(),
+                "a block table of {} for {blocks} blocks",
+                sequence.block_table.len()
+            );
+            for &block in &sequence.block_table[..blocks] {
+                assert!(
+                    (block as usize) < layout.blocks,
+                    "block {block} of {}",
+                    layout.blocks
+                );
+            }
+            let step = (QUERIES_PER_ITEM / group).max(1);
+            for row in (0..sequence.rows).step_by(step) {
+                let rows = step.min(sequence.rows - row);
+                let tiles = (sequence.first_position + row + rows).div_ceil(TILE_TOKENS);
+                plan.items.extend((0..layout.kv_heads).map(|kv_head| Item {
+                    sequence: index,
+                    row,
+                    rows,
+                    kv_head,
+                    tiles: (0, tiles),
+                    partial: None,
+                }));
+            }
+        }
+        plan.split_long_items();
+        plan
+    }
+
+    /// Replaces items that would keep one thread busy while others idle by one item per tile.
+    fn split_long_items(&mut self) {
+        let total: usize = self.items.iter().map(Item::cost).sum();
+        let fair = total.div_ceil(4 * self.threads);
+        if self.threads > 1 {
+            let (partials, splits) = (&mut self.partials, &mut self.splits);
+            let mut pieces = Vec::new();
+            self.items.retain(|item| {
+                let tiles = item.tiles.1;
+                if item.cost() <= fair || tiles < 2 {
+                    return true;
+                }
+                splits.push(Split {
+                    item: *item,
+                    first_partial: *partials,
+                    tiles,
+                });
+                for tile in 0..tiles {
+                    pieces.push(Item {
+                        tiles: (tile, tile + 1),
+                        partial: Some(*partials),
+                        ..*item
+                    });
+                    *partials += item.rows * (self.shape.heads / self.layout.kv_heads);
+                }
+                false
+            });
+            self.items.append(&mut pieces);
+        }
+        self.items
+            .sort_by_key(|item| std::cmp::Reverse(item.cost()));
+    }
+
+    /// Attends `q` (`heads · head_dim` wide) to `layer` of the pool, into `out[rows, heads · head_dim]`.
+    /// Rows that belong to no sequence are left as they are.
+    ///
+    /// # Panics
+    /// If the pool's layout is not the one planned for, or a sequence's rows are not in both buffers.
+    pub fn run(&self, pool: &Pool, kv: &KvPool, layer: usize, q: Rows<'_>, out: &mut [f32]) {
+        let width = self.shape.heads * self.layout.head_dim;
+        assert_eq!(
+            *kv.layout(),
+            self.layout,
+            "the pool differs from the planned one"
+        );
+        assert!(
+            layer < self.layout.layers,
+            "layer {layer} of {}",
+            self.layout.layers
+        );
+        assert_eq!(q.width(), width, "query width");
+        let mut next = 0;
+        for sequence in self.sequences {
+            assert!(
+                sequence.first_row >= next,
+                "the rows of sequences overlap or are not ascending"
+            );
+            next = sequence.first_row + sequence.rows;
+        }
+        assert!(
+            next <= q.len() && next * width <= out.len(),
+            "{next} rows in shorter buffers"
+        );
+
+        let state_len = State::len(&self.layout);
+        let workspace_len = Workspace::len(&self.layout, self.queries_per_item());
+        let floats = self.partials * state_len + self.threads * workspace_len;
+        let inputs = Inputs {
+            plan: self,
+            isa: pool.isa(),
+            layer,
+            q,
+        };
+        pool.with_scratch(floats * size_of::<f32>(), |scratch| {
+            let scratch: &mut [f32] = bytemuck::cast_slice_mut(scratch);
+            let (partials, workspaces) = scratch.split_at_mut(self.partials * state_len);
+            match kv.data() {
+                KvData::F32(data) => inputs.attend(pool, &data[..], partials, workspaces, out),
+                KvData::Bf16(data) => inputs.attend(pool, &data[..], partials, workspaces, out),
+            }
+        });
+    }
+
+    fn queries_per_item(&self) -> usize {
+        self.items.iter().map(|item| item.rows).max().unwrap_or(0) * self.group()
+    }
+
+    fn group(&self) -> usize {
+        self.shape.heads / self.layout.kv_heads
+    }
+}
+
+/// What every item of one run reads.
+struct Inputs<'a> {
+    plan: &'a AttentionPlan<'a>,
+    isa: Isa,
+    layer: usize,
+    q: Rows<'a>,
+}
+
+impl Inputs<'_> {
+    fn attend<T: portable::Element>(
+        &self,
+        pool: &Pool,
+        data: &[T],
+        partials: &mut [f32],
+        workspaces: &mut [f32],
+        out: &mut [f32],
+    ) {
+        let plan = self.plan;
+        let state_len = State::len(&plan.layout);
+        let workspace_len = Workspace::len(&plan.layout, plan.queries_per_item());
+        let out = SharedMut::new(out);
+        let partials = SharedMut::new(partials);
+        let workspaces = SharedMut::new(workspaces);
+        let work = |thread: usize, index: usize| {
+            let item = &plan.items[index];
+            // SAFETY: a workspace is used by its own thread only.
+            let workspace = unsafe { workspaces.slice(thread * workspace_len, workspace_len) };
+            let mut workspace = Workspace::new(&plan.layout, item.rows * plan.group(), workspace);
+            item::compute(self, data, item, &mut workspace);
+            match item.partial {
+                Some(partial) => {
+                    let states = workspace.states();
+                    // SAFETY: each split item has its own partials.
+                    unsafe { partials.slice(partial * state_len, states.len()) }
+                        .copy_from_slice(states);
+                }
+                None => self.finish(item, workspace.states(), &out),
+            }
+        };
+        self.on_all_threads(pool, &work);
+        if plan.splits.is_empty() {
+            return;
+        }
+        pool.split(plan.splits.len(), state_len * 64, |range| {
+            for split in &plan.splits[range] {
+                let len = split.item.rows * plan.group() * state_len;
+                // SAFETY: each split's partials are contiguous, its own, and complete.
+                let states =
+                    unsafe { partials.slice(split.first_partial * state_len, len * split.tiles) };
+                let (merged, rest) = states.split_at_mut(len);
+                for tile in rest.chunks_exact(len) {
+                    for (into, from) in merged
+                        .chunks_exact_mut(state_len)
+                        .zip(tile.chunks_exact(state_len))
+                    {
+                        State::merge(self.isa, into, from);
+                    }
+                }
+                self.finish(&split.item, merged, &out);
+            }
+        });
+    }
+
+    fn on_all_threads(&self, pool: &Pool, work: &(dyn Fn(usize, usize) + Sync)) {
+        let cost: usize = self.plan.items.iter().map(Item::cost).sum();
+        if cost * self.plan.layout.head_dim * self.plan.group() < INLINE_COST {
+            (0..self.plan.items.len()).for_each(|index| work(0, index));
+            return;
+        }
+        let next = std::sync::atomic::AtomicUsize::new(0);
+        pool.run(|thread| {
+            loop {
+                let index = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                if index >= self.plan.items.len() {
+                    return;
+                }
+                work(thread, index);
+            }
+        });
+    }
+
+    /// Divides by the sums of the probabilities and writes the output rows of an item.
+    fn finish(&self, item: &Item, states: &[f32], out: &SharedMut<'_, f32>) {
+        let plan = self.plan;
+        let (group, dim) = (plan.group(), plan.layout.head_dim);
+        let sequence = &plan.sequences[item.sequence];
+        for (query, state) in states.chunks_exact(State::len(&plan.layout)).enumerate() {
+            let row = sequence.first_row + item.row + query / group;
+            let head = item.kv_head * group + query % group;
+            // SAFETY: sequences do not overlap and items of a sequence do not either.
+            let to = unsafe { out.slice((row * plan.shape.heads + head) * dim, dim) };
+            State::finish(state, to);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Which instruction set the kernels use: found once, or chosen for a test.
+
+use std::fmt;
+
+/// A level of instruction set, each containing the ones before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Isa {
+    /// Whatever the compiler's baseline offers.
+    Portable,
+    /// AVX2, FMA and F16C.
+    Avx2,
+    /// AVX-512 F, BW, DQ, VL and VNNI.
+    Avx512,
+    /// [`Isa::Avx512`] and AVX512-BF16.
+    Avx512Bf16,
+}
+
+impl Isa {
+    /// All levels, lowest first.
+    pub const ALL: [Isa; 4] = [Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16];
+
+    /// The highest level this machine has.
+    pub fn detect() -> Isa {
+        let mut best = Isa::Portable;
+        for isa in Isa::ALL {
+            if isa.is_available() {
+                best = isa;
+            }
+        }
+        best
+    }
+
+    /// Whether this machine can run kernels of this level.
+    #[cfg(target_arch = "x86_64")]
+    pub fn is_available(self) -> bool {
+        match self {
+            Isa::Portable => true,
+            Isa::Avx2 => {
+                is_x86_feature_detected!("avx2")
+                    && is_x86_feature_detected!("fma")
+                    && is_x86_feature_detected!("f16c")
+            }
+            Isa::Avx512 => {
+                Isa::Avx2.is_available()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vl")
+                    && is_x86_feature_detected!("avx512vnni")
+            }
+            Isa::Avx512Bf16 => Isa::Avx512.is_available() && is_x86_feature_detected!("avx512bf16"),
+        }
+    }
+
+    /// Whether this machine can run kernels of this level.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub fn is_available(self) -> bool {
+        self == Isa::Portable
+    }
+}
+
+impl fmt::Display for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Isa::Portable => "portable",
+            Isa::Avx2 => "avx2",
+            Isa::Avx512 => "avx512",
+            Isa::Avx512Bf16 => "avx512-bf16",
+        })
+    }
+}
+
+/// Defines a function three times over, compiled for the portable baseline, AVX2 and AVX-512, and a
+/// caller of the same name that takes an [`Isa`] first. The body is plain Rust that the compiler
+/// vectorises; there is no contraction to fused multiply-add, so all three give the same bits.
+macro_rules! vectorised {
+    ($(#[$meta:meta])* $visibility:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block) => {
+        $(#[$meta])*
+        #[allow(clippy::too_many_arguments, reason = "kernels take their shapes one by one")]
+        $visibility fn $name(isa: $crate::isa::Isa, $($arg: $type),*) $(-> $result)? {
+            #[inline(always)]
+            fn body($($arg: $type),*) $(-> $result)? $body
+
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2")]
+            fn avx2($($arg: $type),*) $(-> $result)? {
+                body($($arg),*)
+            }
+
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl")]
+            fn avx512($($arg: $type),*) $(-> $result)? {
+                body($($arg),*)
+            }
+
+            match isa {
+                // SAFETY: an `Isa` in a pool was checked to be available.
+                #[cfg(target_arch = "x86_64")]
+                $crate::isa::Isa::Avx2 => unsafe { avx2($($arg),*) },
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
+                $crate::isa::Isa::Avx512 | $crate::isa::Isa::Avx512Bf16 => unsafe { avx512($($arg),*) },
+                _ => body($($arg),*),
+            }
+        }
+    };
+}
+pub(crate) use vectorised;

@@ -1,0 +1,82 @@
+//! The unit of work of a linear, and which kernel computes it on which instruction set.
+
+use half::bf16;
+
+use super::portable;
+use crate::isa::Isa;
+
+/// A block of outputs: some rows of one panel's columns.
+///
+/// A kernel may read `rows` operand rows and one whole panel, and writes `columns` elements of each
+/// of `rows` output rows.
+pub(super) struct Tile {
+    /// Operand and output rows, at most the kernel's maximum.
+    pub(super) rows: usize,
+    /// Length of the sum, before padding to the weights' group.
+    pub(super) k: usize,
+    /// First operand row.
+    pub(super) x: *const u8,
+    /// Bytes from one operand row to the next.
+    pub(super) x_stride: usize,
+    /// The weight panel.
+    pub(super) w: *const u8,
+    /// First output.
+    pub(super) y: *mut f32,
+    /// Elements from one output row to the next.
+    pub(super) y_stride: usize,
+    /// Output columns, 1 to 48.
+    pub(super) columns: usize,
+    /// 48 bias values for this panel, or null.
+    pub(super) bias: *const f32,
+    /// Add to the outputs instead of overwriting them.
+    pub(super) add: bool,
+}
+
+/// One format's kernel for one instruction set.
+#[derive(Clone, Copy)]
+pub(super) struct Kernel {
+    /// The most rows of a tile.
+    pub(super) max_rows: usize,
+    pub(super) compute: unsafe fn(&Tile),
+}
+
+impl Kernel {
+    /// Rows of the next tile when `left` remain: equal blocks rather than a thin last one.
+    pub(super) fn height(&self, left: usize) -> usize {
+        left.div_ceil(left.div_ceil(self.max_rows))
+    }
+
+    /// Computes one tile.
+    ///
+    /// # Safety
+    /// The tile's pointers must cover what [`Tile`] says, its outputs must be written by no one else
+    /// meanwhile, and the machine must have the kernel's instructions.
+    pub(super) unsafe fn run(&self, tile: &Tile) {
+        debug_assert!((1..=self.max_rows).contains(&tile.rows));
+        // SAFETY: passed on.
+        unsafe { (self.compute)(tile) }
+    }
+}
+
+/// The kernel for `f32` weights and operands.
+pub(super) fn f32_kernel(_isa: Isa) -> Kernel {
+    Kernel {
+        max_rows: 1,
+        compute: portable::f32_tile,
+    }
+}
+
+/// The kernel for bf16 weights and operands.
+pub(super) fn bf16_kernel(_isa: Isa) -> Kernel {
+    Kernel {
+        max_rows: 1,
+        compute: portable::bf16_tile,
+    }
+}
+
+/// Rounds to the nearest bf16, ties to even; NaN stays NaN.
+pub(super) fn round_to_bf16(_isa: Isa, from: &[f32], to: &mut [bf16]) {
+    for (from, to) in from.iter().zip(to) {
+        *to = bf16::from_f32(*from);
+    }
+}

@@ -8,21 +8,29 @@ pub enum Isa {
     /// Whatever the compiler's baseline offers.
     Portable,
     /// AVX2, FMA and F16C.
+    #[cfg(target_arch = "x86_64")]
     Avx2,
     /// AVX-512 F, BW, DQ, VL and VNNI.
+    #[cfg(target_arch = "x86_64")]
     Avx512,
     /// [`Isa::Avx512`] and AVX512-BF16.
+    #[cfg(target_arch = "x86_64")]
     Avx512Bf16,
 }
 
 impl Isa {
     /// All levels, lowest first.
-    pub const ALL: [Isa; 4] = [Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16];
+    #[cfg(target_arch = "x86_64")]
+    pub const ALL: &[Isa] = &[Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16];
+
+    /// All levels, lowest first.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub const ALL: &[Isa] = &[Isa::Portable];
 
     /// The highest level this machine has.
     pub fn detect() -> Isa {
         let mut best = Isa::Portable;
-        for isa in Isa::ALL {
+        for &isa in Isa::ALL {
             if isa.is_available() {
                 best = isa;
             }
@@ -63,8 +71,11 @@ impl fmt::Display for Isa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Isa::Portable => "portable",
+            #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => "avx512",
+            #[cfg(target_arch = "x86_64")]
             Isa::Avx512Bf16 => "avx512-bf16",
         })
     }
@@ -100,7 +111,7 @@ macro_rules! vectorised {
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
                 $crate::isa::Isa::Avx512 | $crate::isa::Isa::Avx512Bf16 => unsafe { avx512($($arg),*) },
-                _ => body($($arg),*),
+                $crate::isa::Isa::Portable => body($($arg),*),
             }
         }
     };

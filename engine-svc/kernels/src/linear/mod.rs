@@ -8,6 +8,10 @@
 //! Each output element is one accumulator summed over k in ascending order, whatever the number of
 //! rows: this is what makes a linear batch-invariant.
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod panels;
 mod portable;
 mod tile;

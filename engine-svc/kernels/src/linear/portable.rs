@@ -6,6 +6,7 @@ use half::bf16;
 
 use super::panels::PANEL;
 use super::tile::Tile;
+use crate::isa::vectorised;
 
 /// `f32` weights and operands.
 ///
@@ -53,6 +54,18 @@ pub(super) unsafe fn bf16_tile(tile: &Tile) {
 
 fn operand<T>(tile: &Tile, row: usize) -> *const T {
     tile.x.wrapping_add(row * tile.x_stride).cast()
+}
+
+vectorised! {
+    /// Rounds to the nearest bf16, ties to even; NaN stays NaN.
+    pub(super) fn round_to_bf16(from: &[f32], to: &mut [bf16]) {
+        for (from, to) in from.iter().zip(to) {
+            let bits = from.to_bits();
+            let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+            let quiet_nan = bits >> 16 | 0x40;
+            *to = bf16::from_bits(if from.is_nan() { quiet_nan } else { rounded } as u16);
+        }
+    }
 }
 
 /// Adds the bias and writes one output row.

@@ -3,6 +3,8 @@
 use half::bf16;
 
 use super::portable;
+#[cfg(target_arch = "x86_64")]
+use super::{avx2, avx512};
 use crate::isa::Isa;
 
 /// A block of outputs: some rows of one panel's columns.
@@ -58,25 +60,72 @@ impl Kernel {
     }
 }
 
+/// Calls `$kernel::<ROWS>` for the tile's number of rows, one of those listed.
+#[cfg(target_arch = "x86_64")]
+macro_rules! by_rows {
+    ($tile:ident, $kernel:ident, $($rows:literal),+) => {
+        match $tile.rows {
+            // SAFETY: the caller's promise is passed on.
+            $($rows => unsafe { $kernel::<$rows>($tile) },)+
+            rows => unreachable!("a tile of {rows} rows"),
+        }
+    };
+}
+#[cfg(target_arch = "x86_64")]
+pub(super) use by_rows;
+
 /// The kernel for `f32` weights and operands.
-pub(super) fn f32_kernel(_isa: Isa) -> Kernel {
-    Kernel {
-        max_rows: 1,
-        compute: portable::f32_tile,
+pub(super) fn f32_kernel(isa: Isa) -> Kernel {
+    match isa {
+        Isa::Portable => Kernel {
+            max_rows: 1,
+            compute: portable::f32_tile,
+        },
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => Kernel {
+            max_rows: 4,
+            compute: avx2::f32_tile,
+        },
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 | Isa::Avx512Bf16 => Kernel {
+            max_rows: 8,
+            compute: avx512::f32_tile,
+        },
     }
 }
 
 /// The kernel for bf16 weights and operands.
-pub(super) fn bf16_kernel(_isa: Isa) -> Kernel {
-    Kernel {
-        max_rows: 1,
-        compute: portable::bf16_tile,
+pub(super) fn bf16_kernel(isa: Isa) -> Kernel {
+    match isa {
+        Isa::Portable => Kernel {
+            max_rows: 1,
+            compute: portable::bf16_tile,
+        },
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => Kernel {
+            max_rows: 4,
+            compute: avx2::bf16_tile,
+        },
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => Kernel {
+            max_rows: 6,
+            compute: avx512::bf16_widen_tile,
+        },
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Bf16 => Kernel {
+            max_rows: 8,
+            compute: avx512::bf16_dot_tile,
+        },
     }
 }
 
 /// Rounds to the nearest bf16, ties to even; NaN stays NaN.
-pub(super) fn round_to_bf16(_isa: Isa, from: &[f32], to: &mut [bf16]) {
-    for (from, to) in from.iter().zip(to) {
-        *to = bf16::from_f32(*from);
+pub(super) fn round_to_bf16(isa: Isa, from: &[f32], to: &mut [bf16]) {
+    #[cfg(target_arch = "x86_64")]
+    if isa == Isa::Avx512Bf16 {
+        // SAFETY: an `Isa` in a pool was checked to be available.
+        unsafe { avx512::round_to_bf16(from, to) };
+        return;
     }
+    portable::round_to_bf16(isa, from, to);
 }

@@ -32,7 +32,8 @@ impl Random {
 /// One pool for each instruction set of this machine.
 pub fn pools(threads: usize) -> Vec<Pool> {
     Isa::ALL
-        .into_iter()
+        .iter()
+        .copied()
         .filter(|isa| isa.is_available())
         .map(|isa| Pool::with_isa(threads, isa))
         .collect()

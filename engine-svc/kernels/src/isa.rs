@@ -27,15 +27,29 @@ impl Isa {
     #[cfg(not(target_arch = "x86_64"))]
     pub const ALL: &[Isa] = &[Isa::Portable];
 
-    /// The highest level this machine has.
+    /// The level with the fastest kernels on this machine. Intel's cores issue the dot product of
+    /// AVX512-BF16 at a quarter of the rate of FMA, AMD's at the same rate: the former widen instead.
     pub fn detect() -> Isa {
         let mut best = Isa::Portable;
         for &isa in Isa::ALL {
-            if isa.is_available() {
+            if isa.is_available() && isa.is_worthwhile() {
                 best = isa;
             }
         }
         best
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn is_worthwhile(self) -> bool {
+        let vendor = std::arch::x86_64::__cpuid(0);
+        let is_intel = [vendor.ebx, vendor.edx, vendor.ecx]
+            == [*b"Genu", *b"ineI", *b"ntel"].map(u32::from_le_bytes);
+        self != Isa::Avx512Bf16 || !is_intel
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn is_worthwhile(self) -> bool {
+        true
     }
 
     /// Whether this machine can run kernels of this level.

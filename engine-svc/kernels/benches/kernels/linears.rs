@@ -43,7 +43,7 @@ pub fn print(pool: &Pool, ceilings: &Ceilings) {
         for rows in ROWS {
             let x = vec![0.25; rows * 1536];
             let mut y = vec![0.0; rows * VOCABULARY];
-            let runs = if rows <= 16 { 21 } else { 5 };
+            let runs = if rows <= 16 { 11 } else { 3 };
             let mut all = |linears: &[PackedLinear]| {
                 median(runs, || {
                     for linear in linears {

@@ -14,11 +14,8 @@ use super::tile::{Tile, by_rows};
 /// Vectors across a panel.
 const VECTORS: usize = 3;
 
-/// How far ahead of a thin tile the panel is fetched: memory, not arithmetic, is its limit.
+/// How far ahead the panel is fetched: with few rows memory, not arithmetic, is the limit.
 const PREFETCH_BYTES: usize = 4096;
-
-/// Tiles of up to this many rows fetch ahead.
-const PREFETCH_ROWS: usize = 4;
 
 /// `f32` weights and operands, up to 8 rows.
 ///
@@ -36,12 +33,12 @@ pub(super) unsafe fn bf16_dot_tile(tile: &Tile) {
     by_rows!(tile, bf16_dot_rows, 1, 2, 3, 4, 5, 6, 7, 8);
 }
 
-/// bf16 weights and operands widened to `f32`, up to 6 rows.
+/// bf16 weights widened to `f32`, `f32` operands, up to 8 rows.
 ///
 /// # Safety
 /// As [`Tile`] says, on a machine with AVX-512 F.
 pub(super) unsafe fn bf16_widen_tile(tile: &Tile) {
-    by_rows!(tile, bf16_widen_rows, 1, 2, 3, 4, 5, 6);
+    by_rows!(tile, bf16_widen_rows, 1, 2, 3, 4, 5, 6, 7, 8);
 }
 
 #[target_feature(enable = "avx512f")]
@@ -52,20 +49,22 @@ unsafe fn f32_rows<const ROWS: usize>(tile: &Tile) {
     for _ in 0..tile.k {
         // SAFETY: the panel has `k` groups of 48, each operand row `k` elements.
         unsafe {
-            let weights: [__m512; VECTORS] = std::array::from_fn(|j| _mm512_load_ps(w.add(j * 16)));
-            fetch_ahead::<ROWS>(w.cast());
-            for (row, sums) in sums.iter_mut().enumerate() {
-                let x = _mm512_set1_ps(x.add(row * tile.x_stride).cast::<f32>().read());
-                for (sum, weight) in sums.iter_mut().zip(weights) {
-                    *sum = _mm512_fmadd_ps(x, weight, *sum);
-                }
+            let mut weights = [_mm512_setzero_ps(); VECTORS];
+            for (j, weight) in weights.iter_mut().enumerate() {
+                *weight = _mm512_load_ps(w.add(j * 16));
             }
+            fetch_ahead(w.cast());
+            multiply::<ROWS>(&mut sums, x, tile.x_stride, weights);
             w = w.add(VECTORS * 16);
             x = x.add(4);
         }
     }
-    // SAFETY: passed on.
-    unsafe { store(tile, &sums) };
+    for row in 0..ROWS {
+        for vector in 0..VECTORS {
+            // SAFETY: passed on.
+            unsafe { store(tile, row, vector, sums[row][vector]) };
+        }
+    }
 }
 
 #[target_feature(enable = "avx512f,avx512bf16")]
@@ -76,9 +75,11 @@ unsafe fn bf16_dot_rows<const ROWS: usize>(tile: &Tile) {
     for _ in 0..tile.k.div_ceil(2) {
         // SAFETY: the panel has ⌈k / 2⌉ groups of 48 pairs, each operand row as many pairs.
         unsafe {
-            let weights: [__m512bh; VECTORS] =
-                std::array::from_fn(|j| pairs(_mm512_load_si512(w.add(j * 64).cast())));
-            fetch_ahead::<ROWS>(w);
+            let mut weights = [pairs(_mm512_setzero_si512()); VECTORS];
+            for (j, weight) in weights.iter_mut().enumerate() {
+                *weight = pairs(_mm512_load_si512(w.add(j * 64).cast()));
+            }
+            fetch_ahead(w);
             for (row, sums) in sums.iter_mut().enumerate() {
                 let x = x.add(row * tile.x_stride).cast::<i32>().read_unaligned();
                 let x = pairs(_mm512_set1_epi32(x));
@@ -90,8 +91,12 @@ unsafe fn bf16_dot_rows<const ROWS: usize>(tile: &Tile) {
             x = x.add(4);
         }
     }
-    // SAFETY: passed on.
-    unsafe { store(tile, &sums) };
+    for row in 0..ROWS {
+        for vector in 0..VECTORS {
+            // SAFETY: passed on.
+            unsafe { store(tile, row, vector, sums[row][vector]) };
+        }
+    }
 }
 
 #[target_feature(enable = "avx512f")]
@@ -100,28 +105,52 @@ unsafe fn bf16_widen_rows<const ROWS: usize>(tile: &Tile) {
     let high_half = _mm512_set1_epi32(0xffff_0000_u32.cast_signed());
     let mut w = tile.w;
     let mut x = tile.x;
-    for _ in 0..tile.k.div_ceil(2) {
-        // SAFETY: the panel has ⌈k / 2⌉ groups of 48 pairs, each operand row as many pairs.
+    for pair in 0..tile.k.div_ceil(2) {
+        // SAFETY: the panel has ⌈k / 2⌉ groups of 48 pairs, each operand row k elements.
         unsafe {
-            let pairs: [__m512i; VECTORS] =
-                std::array::from_fn(|j| _mm512_load_si512(w.add(j * 64).cast()));
-            fetch_ahead::<ROWS>(w);
-            for (row, sums) in sums.iter_mut().enumerate() {
-                let x = x.add(row * tile.x_stride).cast::<u32>().read_unaligned();
-                let first = _mm512_set1_ps(f32::from_bits(x << 16));
-                let second = _mm512_set1_ps(f32::from_bits(x & 0xffff_0000));
-                for (sum, pair) in sums.iter_mut().zip(pairs) {
-                    let low = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(pair));
-                    let high = _mm512_castsi512_ps(_mm512_and_si512(pair, high_half));
-                    *sum = _mm512_fmadd_ps(second, high, _mm512_fmadd_ps(first, low, *sum));
-                }
+            let mut high = [_mm512_setzero_ps(); VECTORS];
+            let mut low = high;
+            for j in 0..VECTORS {
+                let both = _mm512_load_si512(w.add(j * 64).cast());
+                low[j] = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(both));
+                high[j] = _mm512_castsi512_ps(_mm512_and_si512(both, high_half));
+            }
+            fetch_ahead(w);
+            multiply::<ROWS>(&mut sums, x, tile.x_stride, low);
+            if 2 * pair + 1 < tile.k {
+                multiply::<ROWS>(&mut sums, x.add(4), tile.x_stride, high);
             }
             w = w.add(VECTORS * 64);
-            x = x.add(4);
+            x = x.add(8);
         }
     }
-    // SAFETY: passed on.
-    unsafe { store(tile, &sums) };
+    for row in 0..ROWS {
+        for vector in 0..VECTORS {
+            // SAFETY: passed on.
+            unsafe { store(tile, row, vector, sums[row][vector]) };
+        }
+    }
+}
+
+/// Adds the products of one operand of each row with a row of weights.
+///
+/// # Safety
+/// `x` and the addresses `stride` bytes on must hold an `f32` for each row.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn multiply<const ROWS: usize>(
+    sums: &mut [[__m512; VECTORS]; ROWS],
+    x: *const u8,
+    stride: usize,
+    weights: [__m512; VECTORS],
+) {
+    for row in 0..ROWS {
+        // SAFETY: the caller's promise.
+        let x = _mm512_set1_ps(unsafe { x.add(row * stride).cast::<f32>().read() });
+        for j in 0..VECTORS {
+            sums[row][j] = _mm512_fmadd_ps(x, weights[j], sums[row][j]);
+        }
+    }
 }
 
 /// Rounds to the nearest bf16 by AVX512-BF16; denormals become zero.
@@ -147,12 +176,10 @@ pub(super) unsafe fn round_to_bf16(from: &[f32], to: &mut [bf16]) {
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn fetch_ahead<const ROWS: usize>(w: *const u8) {
-    if ROWS <= PREFETCH_ROWS {
-        for j in 0..VECTORS {
-            // A prefetch may name any address.
-            _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(PREFETCH_BYTES + j * 64).cast());
-        }
+fn fetch_ahead(w: *const u8) {
+    for j in 0..VECTORS {
+        // A prefetch may name any address.
+        _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(PREFETCH_BYTES + j * 64).cast());
     }
 }
 
@@ -163,29 +190,26 @@ fn pairs(vector: __m512i) -> __m512bh {
     unsafe { std::mem::transmute::<__m512i, __m512bh>(vector) }
 }
 
-/// Adds the bias and writes the outputs.
+/// Adds the bias and writes 16 outputs, or as many as the tile has there.
 ///
 /// # Safety
-/// As [`Tile`] says.
+/// As [`Tile`] says; `row` and `vector` lie in it.
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(super) unsafe fn store<const ROWS: usize>(tile: &Tile, sums: &[[__m512; VECTORS]; ROWS]) {
-    for j in 0..VECTORS {
-        let columns = tile.columns.saturating_sub(j * 16).min(16);
-        let mask = (0xffff_u32 >> (16 - columns)) as u16;
-        for (row, sums) in sums.iter().enumerate() {
-            // SAFETY: a bias has 48 elements; the mask keeps to the tile's columns.
-            unsafe {
-                let mut value = sums[j];
-                if !tile.bias.is_null() {
-                    value = _mm512_add_ps(value, _mm512_loadu_ps(tile.bias.add(j * 16)));
-                }
-                let y = tile.y.add(row * tile.y_stride).wrapping_add(j * 16);
-                if tile.add {
-                    value = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, y), value);
-                }
-                _mm512_mask_storeu_ps(y, mask, value);
-            }
+unsafe fn store(tile: &Tile, row: usize, vector: usize, sum: __m512) {
+    let column = vector * 16;
+    let columns = tile.columns.saturating_sub(column).min(16);
+    let mask = (0xffff_u32 >> (16 - columns)) as u16;
+    // SAFETY: a bias has 48 elements; the mask keeps to the tile's columns.
+    unsafe {
+        let mut value = sum;
+        if !tile.bias.is_null() {
+            value = _mm512_add_ps(value, _mm512_loadu_ps(tile.bias.add(column)));
         }
+        let y = tile.y.add(row * tile.y_stride).wrapping_add(column);
+        if tile.add {
+            value = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, y), value);
+        }
+        _mm512_mask_storeu_ps(y, mask, value);
     }
 }

@@ -13,7 +13,6 @@ use crate::stopwatch::median;
 pub struct Ceilings {
     pub f32: f64,
     pub bf16: f64,
-    pub int8: f64,
     pub read: f64,
 }
 

@@ -10,11 +10,7 @@ use crate::pool::Pool;
 /// # Panics
 /// If the lengths do not fit.
 pub fn silu_mul(pool: &Pool, gate_up: &[f32], features: usize, out: &mut [f32]) {
-    assert_eq!(
-        gate_up.len(),
-        2 * out.len(),
-        "input is twice as wide as output"
-    );
+    assert_eq!(gate_up.len(), 2 * out.len(), "input is twice as wide as output");
     let isa = pool.isa();
     pool.for_rows(out, features, |index, out| {
         let (gate, up) = gate_up[index * 2 * features..][..2 * features].split_at(features);

@@ -47,24 +47,13 @@ impl<T: Pod> Buffer<T> {
             panic!("a buffer of {len} elements exceeds the address space");
         };
         if bytes == 0 {
-            return Buffer {
-                ptr: NonNull::<Line>::dangling().cast(),
-                len,
-                _backing: None,
-            };
+            return Buffer { ptr: NonNull::<Line>::dangling().cast(), len, _backing: None };
         }
-        let (mapping, offset) = if bytes >= OWN_MAPPING {
-            (Arc::new(Mapping::new(bytes)), 0)
-        } else {
-            cut(bytes)
-        };
+        let (mapping, offset) =
+            if bytes >= OWN_MAPPING { (Arc::new(Mapping::new(bytes)), 0) } else { cut(bytes) };
         // SAFETY: `offset + bytes` lies in the mapping.
         let ptr = unsafe { mapping.start.byte_add(offset) }.cast();
-        Buffer {
-            ptr,
-            len,
-            _backing: Some(mapping),
-        }
+        Buffer { ptr, len, _backing: Some(mapping) }
     }
 
     /// Makes room for at least `len` elements; the contents are lost (zeroed) if it grows.
@@ -165,24 +154,11 @@ mod tests {
 
     #[test]
     fn every_size_is_zeroed_aligned_and_writable() {
-        for len in [
-            0,
-            1,
-            63,
-            4096,
-            HUGE_PAGE / 4,
-            OWN_MAPPING / 4 - 1,
-            OWN_MAPPING / 4,
-            OWN_MAPPING,
-        ] {
+        for len in [0, 1, 63, 4096, HUGE_PAGE / 4, OWN_MAPPING / 4 - 1, OWN_MAPPING / 4, OWN_MAPPING] {
             let mut buffer = Buffer::<f32>::zeroed(len);
             assert_eq!(buffer.len(), len);
             assert!(buffer.iter().all(|&x| x == 0.0));
-            let align = if len * 4 >= OWN_MAPPING {
-                HUGE_PAGE
-            } else {
-                CACHE_LINE
-            };
+            let align = if len * 4 >= OWN_MAPPING { HUGE_PAGE } else { CACHE_LINE };
             assert_eq!(buffer.as_ptr().addr() % align, 0);
             buffer.fill(1.5);
             assert!(buffer.iter().all(|&x| x == 1.5));

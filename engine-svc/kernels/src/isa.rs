@@ -42,8 +42,8 @@ impl Isa {
     #[cfg(target_arch = "x86_64")]
     fn is_worthwhile(self) -> bool {
         let vendor = std::arch::x86_64::__cpuid(0);
-        let is_intel = [vendor.ebx, vendor.edx, vendor.ecx]
-            == [*b"Genu", *b"ineI", *b"ntel"].map(u32::from_le_bytes);
+        let is_intel =
+            [vendor.ebx, vendor.edx, vendor.ecx] == [*b"Genu", *b"ineI", *b"ntel"].map(u32::from_le_bytes);
         self != Isa::Avx512Bf16 || !is_intel
     }
 

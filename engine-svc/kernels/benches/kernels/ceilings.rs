@@ -25,12 +25,7 @@ pub fn measure(pool: &Pool) -> Ceilings {
          read {read:.1} GB/s, dispatch {:.2} µs",
         dispatch * 1e6
     );
-    Ceilings {
-        f32,
-        bf16,
-        int8,
-        read,
-    }
+    Ceilings { f32, bf16, read }
 }
 
 fn read_rate(pool: &Pool) -> f64 {
@@ -62,16 +57,10 @@ fn arithmetic(pool: &Pool) -> [f64; 3] {
     match pool.isa() {
         Isa::Portable => [f64::NAN; 3],
         Isa::Avx2 => [rate(16, peak::f32_avx2), f64::NAN, f64::NAN],
-        Isa::Avx512 => [
-            rate(32, peak::f32_avx512),
-            f64::NAN,
-            rate(128, peak::int8_avx512),
-        ],
-        Isa::Avx512Bf16 => [
-            rate(32, peak::f32_avx512),
-            rate(64, peak::bf16_avx512),
-            rate(128, peak::int8_avx512),
-        ],
+        Isa::Avx512 => [rate(32, peak::f32_avx512), f64::NAN, rate(128, peak::int8_avx512)],
+        Isa::Avx512Bf16 => {
+            [rate(32, peak::f32_avx512), rate(64, peak::bf16_avx512), rate(128, peak::int8_avx512)]
+        }
     }
 }
 

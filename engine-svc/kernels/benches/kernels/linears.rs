@@ -25,21 +25,12 @@ pub fn dummy(pool: &Pool, format: WeightFormat, shape: (usize, usize)) -> Packed
 }
 
 pub fn print(pool: &Pool, ceilings: &Ceilings) {
-    for (format, arithmetic) in [
-        (WeightFormat::F32, ceilings.f32),
-        (WeightFormat::Bf16, ceilings.bf16),
-    ] {
-        let layers: Vec<PackedLinear> = (0..LAYERS)
-            .flat_map(|_| LAYER)
-            .map(|shape| dummy(pool, format, shape))
-            .collect();
+    for (format, arithmetic) in [(WeightFormat::F32, ceilings.f32), (WeightFormat::Bf16, ceilings.bf16)] {
+        let layers: Vec<PackedLinear> =
+            (0..LAYERS).flat_map(|_| LAYER).map(|shape| dummy(pool, format, shape)).collect();
         let head = dummy(pool, format, HEAD);
         let bytes: usize = layers.iter().chain([&head]).map(PackedLinear::bytes).sum();
-        let weights: usize = layers
-            .iter()
-            .chain([&head])
-            .map(|l| l.inputs() * l.outputs())
-            .sum();
+        let weights: usize = layers.iter().chain([&head]).map(|l| l.inputs() * l.outputs()).sum();
         for rows in ROWS {
             let x = vec![0.25; rows * 1536];
             let mut y = vec![0.0; rows * VOCABULARY];
@@ -47,10 +38,7 @@ pub fn print(pool: &Pool, ceilings: &Ceilings) {
             let mut all = |linears: &[PackedLinear]| {
                 median(runs, || {
                     for linear in linears {
-                        let (x, y) = (
-                            &x[..rows * linear.inputs()],
-                            &mut y[..rows * linear.outputs()],
-                        );
+                        let (x, y) = (&x[..rows * linear.inputs()], &mut y[..rows * linear.outputs()]);
                         linear.forward(pool, x, y, Write::Set);
                     }
                 })

@@ -11,14 +11,9 @@ mod stopwatch;
 use firstlight_kernels::pool::Pool;
 
 fn main() {
-    let mut arguments = std::env::args()
-        .skip(1)
-        .filter(|argument| argument != "--bench");
+    let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = arguments
-        .next()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(cores);
+    let threads = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(cores);
     let filter = arguments.next().unwrap_or_default();
     let pool = Pool::new(threads);
     println!("{} threads, {}", pool.threads(), pool.isa());

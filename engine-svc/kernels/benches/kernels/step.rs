@@ -33,15 +33,10 @@ const CASES: [(usize, usize, usize); 8] = [
 
 pub fn print(pool: &Pool) {
     let format = WeightFormat::Bf16;
-    let layers: Vec<[PackedLinear; 4]> = (0..LAYERS)
-        .map(|_| LAYER.map(|shape| dummy(pool, format, shape)))
-        .collect();
+    let layers: Vec<[PackedLinear; 4]> =
+        (0..LAYERS).map(|_| LAYER.map(|shape| dummy(pool, format, shape))).collect();
     let head = dummy(pool, format, (VOCABULARY, HIDDEN));
-    let rope = Rope::new(
-        RopePairing::Interleaved,
-        &inverse_frequencies(1e5, HEAD_DIM),
-        8192,
-    );
+    let rope = Rope::new(RopePairing::Interleaved, &inverse_frequencies(1e5, HEAD_DIM), 8192);
     for (sequences, rows, last) in CASES {
         let blocks = (last + 1).div_ceil(BLOCK_TOKENS);
         let mut kv = KvPool::new(KvLayout {
@@ -52,11 +47,7 @@ pub fn print(pool: &Pool) {
             kv_type: KvType::Bf16,
         });
         let tables: Vec<Vec<u32>> = (0..sequences)
-            .map(|sequence| {
-                (0..blocks)
-                    .map(|block| (block * sequences + sequence) as u32)
-                    .collect()
-            })
+            .map(|sequence| (0..blocks).map(|block| (block * sequences + sequence) as u32).collect())
             .collect();
         let sequences: Vec<Sequence> = tables
             .iter()
@@ -126,9 +117,7 @@ impl<'a> Step<'a> {
             sequences,
             rows,
             positions: places().map(|(_, position)| position as u32).collect(),
-            slots: places()
-                .map(|(table, position)| KvSlot::at(table, position))
-                .collect(),
+            slots: places().map(|(table, position)| KvSlot::at(table, position)).collect(),
             hidden: vec![0.1; rows * HIDDEN],
             normed: vec![0.1; rows * HIDDEN],
             qkv: vec![0.1; rows * QKV],
@@ -149,10 +138,7 @@ impl<'a> Step<'a> {
     /// One forward; `linears` and `rest` say which part of it to compute.
     fn run(&mut self, kv: &mut KvPool, linears: bool, rest: bool) {
         let pool = self.pool;
-        let shape = AttentionShape {
-            heads: HEADS,
-            scale: 0.125,
-        };
+        let shape = AttentionShape { heads: HEADS, scale: 0.125 };
         let plan = AttentionPlan::new(pool, kv.layout(), shape, self.sequences);
         self.hidden.fill(0.1);
         let linear = |linear: &PackedLinear, x: &[f32], y: &mut [f32], write: Write| {
@@ -166,20 +152,12 @@ impl<'a> Step<'a> {
             }
             linear(qkv, &self.normed, &mut self.qkv, Write::Set);
             if rest {
-                let heads = Heads {
-                    stride: QKV,
-                    first: 0,
-                    count: HEADS + KV_HEADS,
-                    dim: HEAD_DIM,
-                };
+                let heads = Heads { stride: QKV, first: 0, count: HEADS + KV_HEADS, dim: HEAD_DIM };
                 self.rope.apply(pool, &mut self.qkv, heads, &self.positions);
                 let columns = |from: usize, heads: usize| {
                     Rows::columns(&self.qkv, QKV, from * HEAD_DIM..(from + heads) * HEAD_DIM)
                 };
-                let (keys, values) = (
-                    columns(HEADS, KV_HEADS),
-                    columns(HEADS + KV_HEADS, KV_HEADS),
-                );
+                let (keys, values) = (columns(HEADS, KV_HEADS), columns(HEADS + KV_HEADS, KV_HEADS));
                 kv.append(pool, index, &self.slots, keys, values);
                 plan.run(pool, kv, index, columns(0, HEADS), &mut self.attended);
             }
@@ -197,11 +175,6 @@ impl<'a> Step<'a> {
         if rest {
             rms_norm(pool, &self.hidden, &self.weight, 1e-5, &mut self.normed);
         }
-        linear(
-            self.head,
-            &self.normed[..sampled],
-            &mut self.logits,
-            Write::Set,
-        );
+        linear(self.head, &self.normed[..sampled], &mut self.logits, Write::Set);
     }
 }

@@ -3,10 +3,7 @@
 //!
 //! Contract: slices have the shapes that [`Element`](super::product::Element) and
 //! [`KvLayout`](crate::kv::KvLayout) give them, which each function checks before it takes pointers.
-#![allow(
-    clippy::needless_range_loop,
-    reason = "an index names a row of several arrays"
-)]
+#![allow(clippy::needless_range_loop, reason = "an index names a row of several arrays")]
 
 use std::arch::x86_64::*;
 
@@ -40,10 +37,7 @@ impl Lanes for bf16 {
         // SAFETY: the caller's promise.
         let pairs = unsafe { _mm512_loadu_si512(from.cast()) };
         let high = _mm512_and_si512(pairs, _mm512_set1_epi32(0xffff_0000_u32.cast_signed()));
-        [
-            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs)),
-            _mm512_castsi512_ps(high),
-        ]
+        [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs)), _mm512_castsi512_ps(high)]
     }
 }
 
@@ -80,13 +74,7 @@ entry!(bf16, scores_bf16, weigh_bf16);
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn score_all<T: Lanes>(
-    queries: Matrix<'_>,
-    keys: &[T],
-    scale: f32,
-    scores: &mut [f32],
-    stride: usize,
-) {
+fn score_all<T: Lanes>(queries: Matrix<'_>, keys: &[T], scale: f32, scores: &mut [f32], stride: usize) {
     let dim = queries.stride;
     assert!(queries.rows * dim <= queries.data.len() && keys.len() == dim * BLOCK_TOKENS);
     assert!(queries.rows > 0 && (queries.rows - 1) * stride + BLOCK_TOKENS <= scores.len());
@@ -135,37 +123,21 @@ unsafe fn score<T: Lanes, const Q: usize>(
                 let q = q.add(query * dim + group * T::GROUP);
                 even[query] = _mm512_fmadd_ps(_mm512_set1_ps(q.read()), first, even[query]);
                 if T::GROUP == 2 {
-                    odd[query] =
-                        _mm512_fmadd_ps(_mm512_set1_ps(q.add(1).read()), second, odd[query]);
+                    odd[query] = _mm512_fmadd_ps(_mm512_set1_ps(q.add(1).read()), second, odd[query]);
                 }
             }
         }
     }
     for query in 0..Q {
-        let sum = if T::GROUP == 2 {
-            _mm512_add_ps(even[query], odd[query])
-        } else {
-            even[query]
-        };
+        let sum = if T::GROUP == 2 { _mm512_add_ps(even[query], odd[query]) } else { even[query] };
         // SAFETY: the caller's promise.
-        unsafe {
-            _mm512_storeu_ps(
-                scores.add(query * stride),
-                _mm512_mul_ps(sum, _mm512_set1_ps(scale)),
-            )
-        };
+        unsafe { _mm512_storeu_ps(scores.add(query * stride), _mm512_mul_ps(sum, _mm512_set1_ps(scale))) };
     }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn weigh_all<T: Lanes>(
-    weights: Matrix<'_>,
-    tokens: usize,
-    values: &[T],
-    out: &mut [f32],
-    stride: usize,
-) {
+fn weigh_all<T: Lanes>(weights: Matrix<'_>, tokens: usize, values: &[T], out: &mut [f32], stride: usize) {
     let dim = values.len() / BLOCK_TOKENS;
     assert!(tokens <= BLOCK_TOKENS && dim.is_multiple_of(16) && dim * BLOCK_TOKENS == values.len());
     assert!(weights.rows > 0 && (weights.rows - 1) * stride + dim <= out.len());

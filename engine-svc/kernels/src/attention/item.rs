@@ -48,13 +48,7 @@ impl<'a> Workspace<'a> {
         let (states, rest) = memory.split_at_mut(queries * state_len);
         let (tile, rest) = rest.split_at_mut(queries * state_len);
         let (scores, rest) = rest.split_at_mut(queries * TILE_TOKENS);
-        Workspace {
-            state_len,
-            states,
-            tile,
-            scores,
-            queries: &mut rest[..queries * layout.head_dim],
-        }
+        Workspace { state_len, states, tile, scores, queries: &mut rest[..queries * layout.head_dim] }
     }
 
     /// The results, one state per query.
@@ -101,13 +95,7 @@ fn compute_tile<T: Element>(
     let (plan, isa) = (inputs.plan, inputs.isa);
     let (layout, group) = (&plan.layout, plan.group());
     let sequence = &plan.sequences[item.sequence];
-    let Workspace {
-        state_len,
-        states,
-        tile,
-        scores,
-        queries,
-    } = workspace;
+    let Workspace { state_len, states, tile, scores, queries } = workspace;
     let (state_len, dim) = (*state_len, layout.head_dim);
     let out = if first { states } else { tile };
     let count = item.rows * group;
@@ -125,20 +113,9 @@ fn compute_tile<T: Element>(
     };
 
     for (at, &block) in blocks.iter().enumerate() {
-        let queries = Matrix {
-            data: queries,
-            stride: dim,
-            rows: count,
-        };
+        let queries = Matrix { data: queries, stride: dim, rows: count };
         let scores = &mut scores[at * BLOCK_TOKENS..];
-        T::scores(
-            isa,
-            queries,
-            head(block).0,
-            plan.shape.scale,
-            scores,
-            TILE_TOKENS,
-        );
+        T::scores(isa, queries, head(block).0, plan.shape.scale, scores, TILE_TOKENS);
     }
     for (query, state) in out.chunks_exact_mut(state_len).enumerate() {
         let scores = &mut scores[query * TILE_TOKENS..][..seen(query)];
@@ -146,33 +123,18 @@ fn compute_tile<T: Element>(
         State::reset(state, max, sum);
     }
     for (at, &block) in blocks.iter().enumerate() {
-        let tokens = |query: usize| {
-            seen(query)
-                .saturating_sub(at * BLOCK_TOKENS)
-                .min(BLOCK_TOKENS)
-        };
+        let tokens = |query: usize| seen(query).saturating_sub(at * BLOCK_TOKENS).min(BLOCK_TOKENS);
         // Queries that see the whole block go together, those that see a part one by one.
         let mut query = 0;
         while query < count {
-            let together = if tokens(query) == BLOCK_TOKENS {
-                count - query
-            } else {
-                1
-            };
+            let together = if tokens(query) == BLOCK_TOKENS { count - query } else { 1 };
             let weights = Matrix {
                 data: &scores[query * TILE_TOKENS + at * BLOCK_TOKENS..],
                 stride: TILE_TOKENS,
                 rows: together,
             };
             let out = &mut out[query * state_len..];
-            T::weigh(
-                isa,
-                weights,
-                tokens(query),
-                head(block).1,
-                State::values(out),
-                state_len,
-            );
+            T::weigh(isa, weights, tokens(query), head(block).1, State::values(out), state_len);
             query += together;
         }
     }

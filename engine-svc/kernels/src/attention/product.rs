@@ -24,25 +24,11 @@ pub(super) struct Matrix<'a> {
 pub(super) trait Element: KvElement {
     /// `scores[q][t] = scale · Σ queries[q][i] · keys[t][i]` for the 16 tokens of one block, rows of
     /// scores `stride` apart; the head dimension is the queries' stride.
-    fn scores(
-        isa: Isa,
-        queries: Matrix<'_>,
-        keys: &[Self],
-        scale: f32,
-        scores: &mut [f32],
-        stride: usize,
-    );
+    fn scores(isa: Isa, queries: Matrix<'_>, keys: &[Self], scale: f32, scores: &mut [f32], stride: usize);
 
     /// `out[q] += Σ weights[q][t] · values[t]` over the first `tokens` tokens of one block; the other
     /// slots do not reach the sum, whatever they hold. Rows of `out` are `stride` apart.
-    fn weigh(
-        isa: Isa,
-        weights: Matrix<'_>,
-        tokens: usize,
-        values: &[Self],
-        out: &mut [f32],
-        stride: usize,
-    );
+    fn weigh(isa: Isa, weights: Matrix<'_>, tokens: usize, values: &[Self], out: &mut [f32], stride: usize);
 }
 
 macro_rules! element {
@@ -64,13 +50,7 @@ macro_rules! element {
                 }
                 for query in 0..queries.rows {
                     let q = &queries.data[query * queries.stride..][..queries.stride];
-                    $scores(
-                        isa,
-                        q,
-                        keys,
-                        scale,
-                        &mut scores[query * stride..][..BLOCK_TOKENS],
-                    );
+                    $scores(isa, q, keys, scale, &mut scores[query * stride..][..BLOCK_TOKENS]);
                 }
             }
 

@@ -59,10 +59,7 @@ unsafe fn bf16_rows<const ROWS: usize>(tile: &Tile) {
             // SAFETY: the panel has ⌈k / 2⌉ groups of 48 pairs, each operand row k elements.
             unsafe {
                 let w = tile.w.cast::<u32>().add(pair * PANEL + strip);
-                let weights = [
-                    _mm256_load_si256(w.cast()),
-                    _mm256_load_si256(w.add(8).cast()),
-                ];
+                let weights = [_mm256_load_si256(w.cast()), _mm256_load_si256(w.add(8).cast())];
                 let mut low = [_mm256_setzero_ps(); 2];
                 let mut high = low;
                 for (j, pair) in weights.into_iter().enumerate() {
@@ -101,11 +98,7 @@ unsafe fn store(tile: &Tile, row: usize, strip: usize, sums: [__m256; 2]) {
     for (column, sum) in (strip..tile.columns).zip(sums) {
         // SAFETY: a bias has 48 elements, and the tile owns its columns.
         unsafe {
-            let bias = if tile.bias.is_null() {
-                0.0
-            } else {
-                tile.bias.add(column).read()
-            };
+            let bias = if tile.bias.is_null() { 0.0 } else { tile.bias.add(column).read() };
             let y = tile.y.add(row * tile.y_stride + column);
             let value = sum + bias;
             y.write(if tile.add { y.read() + value } else { value });

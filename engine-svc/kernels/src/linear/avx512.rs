@@ -4,10 +4,7 @@
 //! A tile of up to eight rows and 48 columns is held in 24 accumulators while the panel streams by.
 //!
 //! Contract: see [`Tile`]; a panel is `[⌈K / group⌉][48][group]` and aligned to a cache line.
-#![allow(
-    clippy::needless_range_loop,
-    reason = "an index names a row of several arrays"
-)]
+#![allow(clippy::needless_range_loop, reason = "an index names a row of several arrays")]
 
 use std::arch::x86_64::*;
 

@@ -86,12 +86,7 @@ impl PackedLinear {
             WeightFormat::F32 => Weights::F32(Panels::pack(pool, n, k, fill)),
             WeightFormat::Bf16 => Weights::Bf16(Panels::pack(pool, n, k, fill)),
         };
-        PackedLinear {
-            n,
-            k,
-            weights,
-            bias,
-        }
+        PackedLinear { n, k, weights, bias }
     }
 
     /// Output width, N.
@@ -126,48 +121,17 @@ impl PackedLinear {
     /// # Panics
     /// If the two do not hold the same whole number of rows.
     pub fn forward(&self, pool: &Pool, x: &[f32], y: &mut [f32], write: Write) {
-        assert!(
-            x.len().is_multiple_of(self.k),
-            "{} is not rows of {}",
-            x.len(),
-            self.k
-        );
-        assert_eq!(
-            y.len() / self.n * self.n,
-            y.len(),
-            "{} is not rows of {}",
-            y.len(),
-            self.n
-        );
-        assert_eq!(
-            x.len() / self.k,
-            y.len() / self.n,
-            "inputs and outputs differ in rows"
-        );
-        let passes = x
-            .chunks(ROWS_PER_PASS * self.k)
-            .zip(y.chunks_mut(ROWS_PER_PASS * self.n));
+        assert!(x.len().is_multiple_of(self.k), "{} is not rows of {}", x.len(), self.k);
+        assert_eq!(y.len() / self.n * self.n, y.len(), "{} is not rows of {}", y.len(), self.n);
+        assert_eq!(x.len() / self.k, y.len() / self.n, "inputs and outputs differ in rows");
+        let passes = x.chunks(ROWS_PER_PASS * self.k).zip(y.chunks_mut(ROWS_PER_PASS * self.n));
         for (x, y) in passes {
             match &self.weights {
                 Weights::F32(panels) => {
-                    self.pass(
-                        pool,
-                        tile::f32_kernel(pool.isa()),
-                        panels.raw(),
-                        x,
-                        y,
-                        write,
-                    );
+                    self.pass(pool, tile::f32_kernel(pool.isa()), panels.raw(), x, y, write);
                 }
                 Weights::Bf16(panels) => {
-                    self.pass(
-                        pool,
-                        tile::bf16_kernel(pool.isa()),
-                        panels.raw(),
-                        x,
-                        y,
-                        write,
-                    );
+                    self.pass(pool, tile::bf16_kernel(pool.isa()), panels.raw(), x, y, write);
                 }
             }
         }
@@ -184,14 +148,7 @@ impl PackedLinear {
     ) {
         match kernel.operand {
             Operand::F32 => {
-                self.multiply(
-                    pool,
-                    kernel,
-                    panels,
-                    (x.as_ptr().cast(), size_of::<f32>() * self.k),
-                    y,
-                    write,
-                );
+                self.multiply(pool, kernel, panels, (x.as_ptr().cast(), size_of::<f32>() * self.k), y, write);
             }
             #[cfg(target_arch = "x86_64")]
             Operand::Bf16 => {
@@ -222,10 +179,7 @@ impl PackedLinear {
         let column = |panel: usize| {
             let sources = &sources;
             let first = panel * PANEL;
-            let bias = self
-                .bias
-                .as_ref()
-                .map_or(std::ptr::null(), |bias| bias[first..].as_ptr());
+            let bias = self.bias.as_ref().map_or(std::ptr::null(), |bias| bias[first..].as_ptr());
             let mut row = 0;
             while row < rows {
                 let height = kernel.height(rows - row);
@@ -253,9 +207,7 @@ impl PackedLinear {
         if panels * rows * k < 4 * crate::pool::INLINE_ELEMENTS {
             (0..panels).for_each(column);
         } else {
-            pool.share(panels, (panels / (8 * pool.threads())).max(1), |range| {
-                range.for_each(column)
-            });
+            pool.share(panels, (panels / (8 * pool.threads())).max(1), |range| range.for_each(column));
         }
     }
 

@@ -66,8 +66,7 @@ fn operand<T>(tile: &Tile, row: usize) -> *const T {
 /// As [`Tile`] says.
 unsafe fn store(tile: &Tile, row: usize, sums: &[f32; PANEL]) {
     // SAFETY: the tile owns these outputs.
-    let y =
-        unsafe { std::slice::from_raw_parts_mut(tile.y.add(row * tile.y_stride), tile.columns) };
+    let y = unsafe { std::slice::from_raw_parts_mut(tile.y.add(row * tile.y_stride), tile.columns) };
     for (column, (y, sum)) in y.iter_mut().zip(sums).enumerate() {
         let bias = if tile.bias.is_null() {
             0.0

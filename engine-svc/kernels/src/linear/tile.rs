@@ -87,51 +87,25 @@ pub(super) use by_rows;
 /// The kernel for `f32` weights.
 pub(super) fn f32_kernel(isa: Isa) -> Kernel {
     match isa {
-        Isa::Portable => Kernel {
-            max_rows: 1,
-            operand: Operand::F32,
-            compute: portable::f32_tile,
-        },
+        Isa::Portable => Kernel { max_rows: 1, operand: Operand::F32, compute: portable::f32_tile },
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => Kernel {
-            max_rows: 4,
-            operand: Operand::F32,
-            compute: avx2::f32_tile,
-        },
+        Isa::Avx2 => Kernel { max_rows: 4, operand: Operand::F32, compute: avx2::f32_tile },
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 | Isa::Avx512Bf16 => Kernel {
-            max_rows: 8,
-            operand: Operand::F32,
-            compute: avx512::f32_tile,
-        },
+        Isa::Avx512 | Isa::Avx512Bf16 => {
+            Kernel { max_rows: 8, operand: Operand::F32, compute: avx512::f32_tile }
+        }
     }
 }
 
 /// The kernel for bf16 weights.
 pub(super) fn bf16_kernel(isa: Isa) -> Kernel {
     match isa {
-        Isa::Portable => Kernel {
-            max_rows: 1,
-            operand: Operand::F32,
-            compute: portable::bf16_tile,
-        },
+        Isa::Portable => Kernel { max_rows: 1, operand: Operand::F32, compute: portable::bf16_tile },
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => Kernel {
-            max_rows: 4,
-            operand: Operand::F32,
-            compute: avx2::bf16_tile,
-        },
+        Isa::Avx2 => Kernel { max_rows: 4, operand: Operand::F32, compute: avx2::bf16_tile },
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => Kernel {
-            max_rows: 8,
-            operand: Operand::F32,
-            compute: avx512::bf16_widen_tile,
-        },
+        Isa::Avx512 => Kernel { max_rows: 8, operand: Operand::F32, compute: avx512::bf16_widen_tile },
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512Bf16 => Kernel {
-            max_rows: 8,
-            operand: Operand::Bf16,
-            compute: avx512::bf16_dot_tile,
-        },
+        Isa::Avx512Bf16 => Kernel { max_rows: 8, operand: Operand::Bf16, compute: avx512::bf16_dot_tile },
     }
 }

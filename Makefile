@@ -1,0 +1,52 @@
+# The two commands: `make demo` and `make test`. `make help` lists the rest.
+# What they fetch lies in the user's cache folder, so that a second clone is quick.
+
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/firstlight
+export LIBTORCH ?= $(CACHE)/libtorch-2.11.0
+export FIRSTLIGHT_MODEL ?= $(CACHE)/models/SmolLM2-135M-Instruct.Q4_1.gguf
+# Test programs link libtorch without an rpath of their own.
+export LD_LIBRARY_PATH := $(LIBTORCH)/lib$(if $(LD_LIBRARY_PATH),:$(LD_LIBRARY_PATH))
+# One profile for programs, tests and lints: see Cargo.toml.
+CARGO_FLAGS := --release --locked --workspace
+
+.PHONY: help setup build demo lint test test-long golden \
+	bench-seed bench-admission bench-engine bench-pair bench-peers
+.DEFAULT_GOAL := help
+
+help:
+	@echo 'make demo       set up, build, serve SmolLM2 on loopback, print where TTFT goes'
+	@echo 'make test       set up, then format, lints, unit and end-to-end tests'
+	@echo 'make setup      check the tools, fetch libtorch, the model and the test runner'
+	@echo 'make build      the three programs into target/release'
+	@echo 'make test-long  the tests that do not fit into make test'
+	@echo 'make golden     write tests/golden again (needs Hugging Face transformers)'
+	@echo 'make bench-*    bench-seed bench-admission bench-engine bench-pair bench-peers'
+
+setup:
+	@scripts/setup.sh --tests
+
+build:
+	@scripts/setup.sh
+	cargo build $(CARGO_FLAGS)
+
+demo: build
+	@scripts/demo.sh
+
+lint: setup
+	cargo fmt --all --check
+	cargo clippy $(CARGO_FLAGS) --all-targets -- -D warnings
+
+# The programs are built first: end-to-end tests run them from target/release.
+test: lint
+	cargo build $(CARGO_FLAGS)
+	cargo nextest run $(CARGO_FLAGS)
+
+test-long: setup
+	cargo build $(CARGO_FLAGS)
+	cargo nextest run $(CARGO_FLAGS) --profile long --run-ignored all
+
+golden:
+	python3 tests/golden/make_golden.py
+
+bench-seed bench-admission bench-engine bench-pair bench-peers:
+	@echo "make $@: missing: this benchmark is not written yet" >&2; exit 1

@@ -1,0 +1,22 @@
+//! Compiles `firstlight/v1/*.proto` without a system protoc and keeps the descriptor set for reflection.
+use std::{env, fs, path::PathBuf};
+
+use prost::Message as _;
+
+const FILES: [&str; 4] = [
+    "firstlight/v1/inference.proto",
+    "firstlight/v1/engine.proto",
+    "firstlight/v1/telemetry.proto",
+    "firstlight/v1/admin.proto",
+];
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    for file in FILES {
+        println!("cargo::rerun-if-changed={file}");
+    }
+    let descriptors = protox::compile(FILES, ["."])?;
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    fs::write(out.join("firstlight_descriptor.bin"), descriptors.encode_to_vec())?;
+    tonic_prost_build::configure().compile_fds(descriptors)?;
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! Metrics declared in one place per service: name, unit, help and buckets together. A histogram whose
+//! buckets match nothing would silently become a summary, so buckets are part of the declaration.
+
+use std::{net::SocketAddr, time::Duration};
+
+use anyhow::Context as _;
+use axum::{Router, http::header::CONTENT_TYPE, routing::get};
+use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use tokio_util::sync::CancellationToken;
+
+/// What a metric is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// Grows only.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Distribution over these upper bounds.
+    Histogram(&'static [f64]),
+}
+
+/// One metric: the only place where its name, unit and help stand.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// Full name, `firstlight_…`, with its unit.
+    pub name: &'static str,
+    /// What it is.
+    pub kind: Kind,
+    /// Base unit.
+    pub unit: Unit,
+    /// One sentence for people.
+    pub help: &'static str,
+    /// Names of its labels.
+    pub labels: &'static [&'static str],
+}
+
+/// Buckets for the parts of TTFT, in seconds: 100 µs to 120 s.
+pub const TTFT_BUCKETS: &[f64] = &[
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+    30.0, 60.0, 120.0,
+];
+
+/// Installs the recorder with all `declared` metrics and their buckets.
+///
+/// # Errors
+/// When a histogram has no buckets, or a recorder is already installed.
+pub fn install(declared: &[Metric]) -> anyhow::Result<PrometheusHandle> {
+    let mut builder = PrometheusBuilder::new();
+    for metric in declared {
+        if let Kind::Histogram(buckets) = metric.kind {
+            builder = builder
+                .set_buckets_for_metric(Matcher::Full(metric.name.to_owned()), buckets)
+                .with_context(|| format!("buckets of {}", metric.name))?;
+        }
+    }
+    let handle = builder.install_recorder().context("metrics recorder")?;
+    for metric in declared {
+        match metric.kind {
+            Kind::Counter => describe_counter!(metric.name, metric.unit, metric.help),
+            Kind::Gauge => describe_gauge!(metric.name, metric.unit, metric.help),
+            Kind::Histogram(_) => describe_histogram!(metric.name, metric.unit, metric.help),
+        }
+    }
+    Ok(handle)
+}
+
+/// Serves `/metrics` on `addr` until `stop`; `refresh` runs before each scrape, to bring live gauges up to date.
+///
+/// # Errors
+/// When the address cannot be bound.
+pub async fn serve(
+    addr: SocketAddr,
+    handle: PrometheusHandle,
+    refresh: impl Fn() + Clone + Send + Sync + 'static,
+    stop: CancellationToken,
+) -> anyhow::Result<SocketAddr> {
+    let listener = tokio::net::TcpListener::bind(addr)
+        .await
+        .with_context(|| format!("--metrics-listen {addr}: cannot listen"))?;
+    let bound = listener.local_addr()?;
+    let upkeep = handle.clone();
+    let scrape = move || {
+        refresh();
+        std::future::ready(([(CONTENT_TYPE, "text/plain; version=0.0.4")], handle.render()))
+    };
+    let router = Router::new().route("/metrics", get(scrape));
+    let ended = stop.clone();
+    tokio::spawn(async move {
+        let served = axum::serve(listener, router).with_graceful_shutdown(ended.cancelled_owned()).await;
+        if let Err(error) = served {
+            tracing::error!(%error, "metrics listener ended");
+        }
+    });
+    tokio::spawn(async move {
+        let mut tick = tokio::time::interval(Duration::from_secs(5));
+        while stop.run_until_cancelled(tick.tick()).await.is_some() {
+            upkeep.run_upkeep();
+        }
+    });
+    Ok(bound)
+}

@@ -1,0 +1,47 @@
+#!/bin/sh
+# What a fresh machine needs before the first build: checks the tools, fetches
+# libtorch and the model into the user's cache folder, then the crates.
+#   setup.sh          for `make demo`
+#   setup.sh --tests  the same, and the test runner for `make test`
+set -eu
+cd "$(dirname "$0")/.."
+
+NEXTEST_VERSION=0.9.143
+missing=
+
+# need TOOL HINT: is it there? All that is missing is named in one go.
+need() {
+    command -v "$1" >/dev/null 2>&1 || missing="$missing
+  $1: $2"
+}
+
+need cargo "Rust 1.95 or later, https://rustup.rs"
+need make "apt install make"
+need c++ "a C++17 compiler, apt install g++"
+need python3 "Python 3 with pip, apt install python3 python3-pip"
+if command -v python3 >/dev/null 2>&1 && ! python3 -m pip --version >/dev/null 2>&1; then
+    missing="$missing
+  pip: the Python module, apt install python3-pip"
+fi
+if [ -n "$missing" ]; then
+    echo "setup: missing on this machine:$missing" >&2
+    exit 1
+fi
+
+python3 scripts/fetch_assets.py
+
+echo "setup: crates of Cargo.lock"
+cargo fetch --locked --quiet || {
+    echo "setup: missing: crates named in Cargo.lock (reason above; a crate registry must be reachable once)" >&2
+    exit 1
+}
+
+if [ "${1-}" = --tests ] && ! cargo nextest --version >/dev/null 2>&1; then
+    echo "setup: building the test runner, cargo-nextest $NEXTEST_VERSION (minutes, once)"
+    # Built to be had soon rather than to run fast: it only starts processes.
+    CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
+        cargo install --locked cargo-nextest --version "$NEXTEST_VERSION" || {
+        echo "setup: missing: cargo-nextest $NEXTEST_VERSION (reason above)" >&2
+        exit 1
+    }
+fi

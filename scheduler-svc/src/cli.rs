@@ -88,7 +88,13 @@ pub struct Flags {
     pub log_format: LogFormat,
 
     /// Delay a hand-over: ingress, accept, queue_wait, dispatch, return or deliver.
-    #[arg(long, value_name = "SEGMENT=MS", env = "FIRSTLIGHT_INJECT_DELAY", hide = true, value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "SEGMENT=MS",
+        env = "FIRSTLIGHT_INJECT_DELAY",
+        hide = true,
+        value_delimiter = ','
+    )]
     pub inject_delay: Vec<Injection>,
     /// Let this process's clock run faster.
     #[arg(long, value_name = "PPM", env = "FIRSTLIGHT_CLOCK_DRIFT", hide = true, default_value_t = Drift::default())]
@@ -228,7 +234,8 @@ mod tests {
 
     #[test]
     fn budget_flags_change_only_what_is_given() {
-        let cli = Cli::parse_from(["s", "--engine", "a:1", "--max-pending", "7", "--class-weights", "gold=3"]);
+        let cli =
+            Cli::parse_from(["s", "--engine", "a:1", "--max-pending", "7", "--class-weights", "gold=3"]);
         let change = cli.serve.budget.change();
         let expected = v1::Budget {
             max_pending: Some(7),

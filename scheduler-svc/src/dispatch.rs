@@ -112,7 +112,8 @@ impl Dispatch {
         let (mut commands, mut events) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
         loop {
             let wake = self.next_wake();
-            let sleep = pin!(tokio::time::sleep(wake.map_or(Duration::MAX, |at| self.telemetry.clock.until(at))));
+            let sleep =
+                pin!(tokio::time::sleep(wake.map_or(Duration::MAX, |at| self.telemetry.clock.until(at))));
             tokio::select! {
                 () = stop.cancelled() => break,
                 _ = self.commands.recv_many(&mut commands, BATCH) => {}

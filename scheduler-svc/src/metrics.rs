@@ -35,7 +35,11 @@ pub const ALL: &[Metric] = &[
         "Queued requests that ended, by finish reason or failure.",
         &["outcome"],
     ),
-    count("firstlight_refusals_total", "Requests refused before they were queued, by kind of failure.", &["kind"]),
+    count(
+        "firstlight_refusals_total",
+        "Requests refused before they were queued, by kind of failure.",
+        &["kind"],
+    ),
     count("firstlight_cancels_total", "Queued requests taken back, by who ended them.", &["by"]),
     count("firstlight_prompt_tokens_total", "Prompt tokens of queued requests.", &[]),
     count("firstlight_output_tokens_total", "Tokens received from engines.", &[]),
@@ -67,7 +71,13 @@ pub const ALL: &[Metric] = &[
         "Parts of TTFT that came out negative (clocks are known within a bound only).",
         &["segment"],
     ),
-    histogram_of("firstlight_itl_seconds", Unit::Seconds, "Time between neighbouring tokens.", ITL_BUCKETS, &[]),
+    histogram_of(
+        "firstlight_itl_seconds",
+        Unit::Seconds,
+        "Time between neighbouring tokens.",
+        ITL_BUCKETS,
+        &[],
+    ),
     histogram_of(
         "firstlight_latency_seconds",
         Unit::Seconds,
@@ -93,12 +103,7 @@ pub const ALL: &[Metric] = &[
     level("firstlight_link_kv_blocks_left", "KV blocks left to promise to new requests.", &["engine"]),
     count("firstlight_link_attachments_total", "Attachments of an engine, the first included.", &["engine"]),
     count("firstlight_link_losses_total", "Attachments of an engine that ended.", &["engine"]),
-    gauge_of(
-        "firstlight_clock_offset_seconds",
-        Unit::Seconds,
-        "The engine's clock less ours.",
-        &["engine"],
-    ),
+    gauge_of("firstlight_clock_offset_seconds", Unit::Seconds, "The engine's clock less ours.", &["engine"]),
     gauge_of(
         "firstlight_clock_bound_seconds",
         Unit::Seconds,
@@ -106,7 +111,11 @@ pub const ALL: &[Metric] = &[
         &["engine"],
     ),
     count("firstlight_spans_dropped_total", "Spans that slow watchers lost.", &[]),
-    level("firstlight_stalled", "1 while the watchdog finds that requests could be admitted and are not.", &[]),
+    level(
+        "firstlight_stalled",
+        "1 while the watchdog finds that requests could be admitted and are not.",
+        &[],
+    ),
     count("firstlight_stalls_total", "Stalls that the watchdog found.", &[]),
     level("firstlight_budget_limit", "Limits of the budget in force.", &["limit"]),
     level("firstlight_budget_version", "Version of the budget in force.", &[]),
@@ -236,7 +245,11 @@ impl Metrics {
             stalled: gauge!("firstlight_stalled"),
             preemptions: counter!("firstlight_preemptions_total"),
             lost: counter!("firstlight_attempts_lost_total"),
-            outcomes: FINISHES.into_iter().chain(FailureKind::all().map(|k| k.label())).map(outcome).collect(),
+            outcomes: FINISHES
+                .into_iter()
+                .chain(FailureKind::all().map(|k| k.label()))
+                .map(outcome)
+                .collect(),
             refusals: FailureKind::all().map(refusal).collect(),
             cancels: CancelledBy::ALL.map(|by| counter!("firstlight_cancels_total", "by" => by.label())),
             ttft: BANDS.map(|band| histogram!("firstlight_ttft_seconds", "ttft_band" => band)),
@@ -319,7 +332,8 @@ pub fn set_gauges(core: &Gauges, engines: &[EngineGauges<'_>]) {
     let free: u64 = engines.iter().map(|e| u64::from(e.kv_blocks_free)).sum();
     gauge!("firstlight_kv_utilization_ratio").set(blocks.saturating_sub(free) as f64 / blocks.max(1) as f64);
     for engine in engines {
-        let set = |name: &'static str, value: f64| gauge!(name, "engine" => engine.name.to_owned()).set(value);
+        let set =
+            |name: &'static str, value: f64| gauge!(name, "engine" => engine.name.to_owned()).set(value);
         set("firstlight_link_active_requests", engine.active.into());
         set("firstlight_link_kv_blocks", engine.kv_blocks.into());
         set("firstlight_link_kv_blocks_free", engine.kv_blocks_free.into());

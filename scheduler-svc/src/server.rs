@@ -155,7 +155,11 @@ pub async fn start(flags: Flags, shutdown: Shutdown) -> anyhow::Result<Running> 
 async fn load_tokenizer(flags: &Flags) -> anyhow::Result<Option<Arc<Tokenizer>>> {
     let Some(path) = flags.model.clone() else { return Ok(None) };
     let tokenizer = tokio::task::spawn_blocking(move || Tokenizer::load(&path)).await?.context("--model")?;
-    tracing::info!(vocab_size = tokenizer.vocab_size(), fingerprint = tokenizer.fingerprint(), "tokenizer loaded");
+    tracing::info!(
+        vocab_size = tokenizer.vocab_size(),
+        fingerprint = tokenizer.fingerprint(),
+        "tokenizer loaded"
+    );
     Ok(Some(Arc::new(tokenizer)))
 }
 
@@ -164,7 +168,8 @@ async fn bind(flag: &str, addr: SocketAddr) -> anyhow::Result<TcpListener> {
 }
 
 async fn serve(listener: TcpListener, routes: RoutesBuilder, done: CancellationToken) -> anyhow::Result<()> {
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true)).with_keepalive(Some(Duration::from_secs(30)));
+    let incoming =
+        TcpIncoming::from(listener).with_nodelay(Some(true)).with_keepalive(Some(Duration::from_secs(30)));
     let serving = Server::builder()
         .max_concurrent_streams(MAX_STREAMS)
         .http2_max_pending_accept_reset_streams(Some(MAX_RESETS))

@@ -35,7 +35,9 @@ pub async fn run(
         };
         let stuck = watch.is_stuck(&liveness, telemetry.clock.now());
         let state = match stuck && !*stalled.borrow() {
-            true => dispatcher.with(Dispatch::gauges).await.map_or_else(|e| e.to_string(), |g| format!("{g:?}")),
+            true => {
+                dispatcher.with(Dispatch::gauges).await.map_or_else(|e| e.to_string(), |g| format!("{g:?}"))
+            }
             false => String::new(),
         };
         judge(&stalled, &telemetry, stuck, &state);

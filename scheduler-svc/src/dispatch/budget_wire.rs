@@ -30,7 +30,8 @@ pub fn apply(base: &Budget, change: &v1::Budget, classes: &mut ClassNames) -> Re
         next.policy = policy.parse().map_err(|reason| Failure::Invalid { field: "policy", reason })?;
     }
     if let Some(promise) = &change.kv_promise {
-        next.kv_promise = promise.parse().map_err(|reason| Failure::Invalid { field: "kv_promise", reason })?;
+        next.kv_promise =
+            promise.parse().map_err(|reason| Failure::Invalid { field: "kv_promise", reason })?;
     }
     if let Some(target) = change.target_itl_ms {
         next.target_itl = Duration::try_from_secs_f64(target / 1e3)
@@ -132,9 +133,13 @@ mod tests {
 
     #[test]
     fn what_is_out_of_range_is_named() {
-        let refuse = |change| apply(&Budget::default(), &change, &mut ClassNames::default()).unwrap_err().to_string();
+        let refuse =
+            |change| apply(&Budget::default(), &change, &mut ClassNames::default()).unwrap_err().to_string();
         assert!(refuse(v1::Budget { policy: Some("lifo".into()), ..Default::default() }).contains("lifo"));
         assert!(refuse(v1::Budget { max_pending: Some(0), ..Default::default() }).contains("max_pending"));
-        assert!(refuse(v1::Budget { target_itl_ms: Some(f64::NAN), ..Default::default() }).contains("target_itl_ms"));
+        assert!(
+            refuse(v1::Budget { target_itl_ms: Some(f64::NAN), ..Default::default() })
+                .contains("target_itl_ms")
+        );
     }
 }

@@ -116,7 +116,11 @@ impl Budgets {
         let mut next = self.clone();
         next.lease = Some(Lease {
             id: before.as_ref().map_or_else(|| uuid::Uuid::now_v7().to_string(), |lease| lease.id.clone()),
-            holder: if holder.is_empty() { before.as_ref().map_or(holder, |l| l.holder.clone()) } else { holder },
+            holder: if holder.is_empty() {
+                before.as_ref().map_or(holder, |l| l.holder.clone())
+            } else {
+                holder
+            },
             expires: now + Duration::from_millis(ttl_ms),
             change: change.or(before.map(|lease| lease.change)).unwrap_or_default(),
         });

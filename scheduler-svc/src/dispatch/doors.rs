@@ -37,7 +37,8 @@ impl Dispatch {
 
     fn queue(&mut self, now: Stamp, ask: Ask) -> Result<Ticket, Failure> {
         if self.inflight.has_id(&ask.id) {
-            let reason = format!("{:?} is in flight already; ids are unique among requests in flight", ask.id);
+            let reason =
+                format!("{:?} is in flight already; ids are unique among requests in flight", ask.id);
             return Err(Failure::Invalid { field: "request_id", reason });
         }
         if ask.deadline.is_some_and(|deadline| deadline <= now) {
@@ -125,7 +126,9 @@ impl Dispatch {
             live.record.waited = waited;
         }
         let failure = match Failure::from(why) {
-            Failure::Deadline(text) => Failure::Deadline(format!("{text}; pending after {}", wait_in_words(&waited))),
+            Failure::Deadline(text) => {
+                Failure::Deadline(format!("{text}; pending after {}", wait_in_words(&waited)))
+            }
             other => other,
         };
         let by = matches!(failure, Failure::Deadline(_)).then_some(CancelledBy::Deadline);

@@ -47,9 +47,10 @@ impl Dispatch {
             .collect();
         metrics::set_gauges(&gauges, &engines);
         self.tell_budget();
-        let blocked = gauges.blocked.iter().map(|(cause, ns)| {
-            (cause.label(), Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX)))
-        });
+        let blocked = gauges
+            .blocked
+            .iter()
+            .map(|(cause, ns)| (cause.label(), Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))));
         seconds_counter(&metrics::BLOCKED, blocked)
     }
 

@@ -23,7 +23,8 @@ pub async fn run(
     while !stop.is_cancelled() {
         let started = context.clock.now();
         let engine = ids.next();
-        let attachment = Attachment { context: &context, address: &address, engine, again, attached: &attached };
+        let attachment =
+            Attachment { context: &context, address: &address, engine, again, attached: &attached };
         let Some(ended) = stop.run_until_cancelled(attachment.run()).await else {
             return attachment.lost("the scheduler stops").await;
         };

@@ -88,7 +88,10 @@ mod tests {
             assert!(check_loopback(good.parse().unwrap()).is_ok(), "{good}");
         }
         for bad in ["0.0.0.0:7072", "10.0.0.1:7072", "[::]:7072"] {
-            assert!(check_loopback(bad.parse().unwrap()).unwrap_err().to_string().contains("loopback"), "{bad}");
+            assert!(
+                check_loopback(bad.parse().unwrap()).unwrap_err().to_string().contains("loopback"),
+                "{bad}"
+            );
         }
     }
 }

@@ -42,10 +42,7 @@ pub struct InferenceService {
 impl Inference for InferenceService {
     type GenerateStream = TokenStream;
 
-    async fn generate(
-        &self,
-        request: Request<v1::GenerateRequest>,
-    ) -> Result<Response<TokenStream>, Status> {
+    async fn generate(&self, request: Request<v1::GenerateRequest>) -> Result<Response<TokenStream>, Status> {
         self.injections.wait(Segment::Ingress).await;
         let received = self.telemetry.clock.now();
         self.telemetry.metrics.received.increment(1);

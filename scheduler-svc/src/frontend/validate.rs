@@ -122,7 +122,9 @@ pub fn caller(metadata: &MetadataMap) -> Result<Caller, Failure> {
     };
     let timeout = match entry("grpc-timeout")? {
         "" => None,
-        text => Some(timeout(text).ok_or_else(|| invalid("grpc-timeout", format!("{text:?} is no timeout")))?),
+        text => {
+            Some(timeout(text).ok_or_else(|| invalid("grpc-timeout", format!("{text:?} is no timeout")))?)
+        }
     };
     Ok(Caller {
         tenant: tenant(entry("x-tenant")?),
@@ -162,16 +164,28 @@ fn prompt(
 
 fn stops(stop: &v1::Stop, vocab: Option<usize>, has_tokenizer: bool) -> Result<(), Failure> {
     if stop.strings.len() > MAX_STOP_STRINGS {
-        return Err(invalid("stop.strings", format!("{} strings; at most {MAX_STOP_STRINGS}", stop.strings.len())));
+        return Err(invalid(
+            "stop.strings",
+            format!("{} strings; at most {MAX_STOP_STRINGS}", stop.strings.len()),
+        ));
     }
     if !has_tokenizer && !stop.strings.is_empty() {
-        return Err(invalid("stop.strings", "this scheduler has no tokenizer (--model); use token_ids".into()));
+        return Err(invalid(
+            "stop.strings",
+            "this scheduler has no tokenizer (--model); use token_ids".into(),
+        ));
     }
     if let Some(wrong) = stop.strings.iter().find(|s| s.is_empty() || s.len() > MAX_STOP_BYTES) {
-        return Err(invalid("stop.strings", format!("a string of {} bytes; 1 to {MAX_STOP_BYTES}", wrong.len())));
+        return Err(invalid(
+            "stop.strings",
+            format!("a string of {} bytes; 1 to {MAX_STOP_BYTES}", wrong.len()),
+        ));
     }
     if stop.token_ids.len() > MAX_STOP_IDS {
-        return Err(invalid("stop.token_ids", format!("{} ids; at most {MAX_STOP_IDS}", stop.token_ids.len())));
+        return Err(invalid(
+            "stop.token_ids",
+            format!("{} ids; at most {MAX_STOP_IDS}", stop.token_ids.len()),
+        ));
     }
     in_vocabulary("stop.token_ids", &stop.token_ids, vocab)
 }

@@ -72,8 +72,12 @@ pub(super) struct Pending {
     pub base: ByCause,
     /// When this pending period began.
     pub queued: Stamp,
+    /// When it joined this lane: later than `queued` when the policy changed since.
+    pub joined: Stamp,
     /// When it first was at the head of its lane.
     pub headed: Option<Stamp>,
+    /// Its first round with credit, from when on it is charged its lane's cut.
+    pub judged: Option<Stamp>,
 }
 
 /// What is known of an active request.
@@ -89,6 +93,8 @@ pub(super) struct Active {
     pub promised: Blocks,
     /// Blocks it can come to hold.
     pub worst: Blocks,
+    /// Its number in the history of attempts.
+    pub attempt: u64,
     /// Its wait by cause, to be continued if the attempt is lost before the first token.
     pub waited: ByCause,
     /// Withdrawn: only its blocks are waited for.
@@ -268,6 +274,7 @@ mod tests {
             admitted: Stamp::from_ns(0),
             promised: Blocks(0),
             worst: Blocks(0),
+            attempt: 0,
             waited: ByCause::default(),
             withdrawn: false,
         });

@@ -18,7 +18,7 @@ pub const BLOCK_TOKENS: usize = 16;
 pub enum KvType {
     /// 32-bit floats.
     F32,
-    /// bfloat16, rounded to nearest; queries and probabilities are rounded alike where they meet it.
+    /// bfloat16, rounded to nearest when stored.
     Bf16,
 }
 

@@ -3,15 +3,17 @@
 //! * [`AttentionPlan`]: which work there is this forward, made once and run for every layer
 //! * `item`: one piece of work, a few query rows of one KV head against a run of tiles
 //! * `softmax`: the state that tiles are merged into
-//! * `portable`, …: the inner products, one file per instruction set
+//! * `product`, `avx512`: the inner products, and which kernel computes them
 //!
 //! Keys are reduced in tiles of [`TILE_TOKENS`] at absolute positions. Within a tile tokens are
 //! summed in ascending order; tiles are merged in ascending order. A query's bits therefore depend
 //! on its own sequence only: not on other rows, on how prefill was chunked, or on how work was split
 //! (the tiling of FlashAttention and the split of Flash-Decoding, Dao et al. 2022 and 2023).
 
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod item;
-mod portable;
+mod product;
 mod softmax;
 
 use crate::isa::Isa;
@@ -202,7 +204,7 @@ struct Inputs<'a> {
 }
 
 impl Inputs<'_> {
-    fn attend<T: portable::Element>(
+    fn attend<T: product::Element>(
         &self,
         pool: &Pool,
         data: &[T],

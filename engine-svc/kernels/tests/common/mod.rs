@@ -31,7 +31,12 @@ impl Random {
 
 /// One pool for each instruction set of this machine.
 pub fn pools(threads: usize) -> Vec<Pool> {
-    Isa::ALL.into_iter().filter(|isa| isa.is_available()).map(|isa| Pool::with_isa(threads, isa)).collect()
+    Isa::ALL
+        .iter()
+        .copied()
+        .filter(|isa| isa.is_available())
+        .map(|isa| Pool::with_isa(threads, isa))
+        .collect()
 }
 
 /// Rounds as bf16 storage does.

@@ -38,6 +38,7 @@ use crate::{
         rows, summarize, text,
         validity::{CpuMeter, Fitness},
     },
+    selfcheck,
     target::{
         Firstlight, Outcome, Prompt, Record, Target,
         firstlight::{Common, connect},
@@ -122,6 +123,12 @@ async fn measure(
         Progress::start(title.to_owned(), load.num_requests, Arc::clone(&bench.live), quiet)
     };
 
+    let own_lag = match flags.no_self_check {
+        true => None,
+        false => Some(
+            selfcheck::check(clock, &due(arrivals, load.num_requests, load.load_seed), load.channels).await?,
+        ),
+    };
     let warm = bench(server.relabelled(format!("{id}-warm")));
     for i in 0..load.warmup_runs {
         let _shown = shown("warm-up", &warm);
@@ -142,7 +149,7 @@ async fn measure(
         let _shown = shown("run", &bench);
         records.extend(drive(&bench, plan(format!("r{i}"), i)).await);
     }
-    let fitness = meter.stop();
+    let fitness = meter.stop().with_own_lag(own_lag.as_ref());
     probing.cancel();
     let _ = prober.await;
     let sent = records.iter().filter(|r| r.sent.is_some()).count();

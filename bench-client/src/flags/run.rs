@@ -25,6 +25,9 @@ pub struct RunFlags {
     /// What to write, and what counts as failure.
     #[command(flatten)]
     pub output: OutputFlags,
+    /// Do not measure this client against a server of its own before the run.
+    #[arg(long)]
+    pub no_self_check: bool,
     /// Delay a hand-over of this client by a known time, to test the breakdown.
     #[arg(long, value_name = "SEGMENT=MS", hide = true)]
     pub inject_delay: Vec<Injection>,

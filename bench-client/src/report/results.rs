@@ -286,6 +286,10 @@ pub struct Validity {
     pub reasons: Vec<String>,
     /// p99 of sent − intended send time.
     pub send_lag_p99_ms: Option<f64>,
+    /// The same against the null server, before the run.
+    pub own_send_lag_p99_ms: Option<f64>,
+    /// p99 of arrival − hand-over of the null server's first tokens.
+    pub own_receive_lag_p99_ms: Option<f64>,
     /// This client's own CPU use, in cores, while the load ran.
     pub cpu_cores: Option<f64>,
 }

@@ -23,6 +23,7 @@ pub fn page(r: &Results) -> String {
         remarks(&mut out, r);
     }
     clocks(&mut out, r);
+    client(&mut out, r);
     for reason in &r.validity.reasons {
         put(&mut out, format!("INVALID: {reason}"));
     }
@@ -300,6 +301,23 @@ fn clocks(out: &mut String, r: &Results) {
         let _ = write!(line, ", loop residual {residual:+.3} (bound {bound:.3}) ms");
     }
     put(out, line);
+}
+
+/// What the client itself may have added.
+fn client(out: &mut String, r: &Results) {
+    let v = &r.validity;
+    let lag = |x: Option<f64>| x.map(|ms| format!("{ms:.2} ms"));
+    let said = [
+        lag(v.send_lag_p99_ms).map(|x| format!("send lag p99 {x}")),
+        lag(v.own_send_lag_p99_ms)
+            .zip(lag(v.own_receive_lag_p99_ms))
+            .map(|(send, receive)| format!("against a null server: send {send}, receive {receive}")),
+        v.cpu_cores.map(|cores| format!("{cores:.2} cores used")),
+    ];
+    let said: Vec<String> = said.into_iter().flatten().collect();
+    if !said.is_empty() {
+        put(out, format!("client: {}", said.join("; ")));
+    }
 }
 
 fn put(out: &mut String, line: String) {

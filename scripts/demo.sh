@@ -15,8 +15,6 @@ target/release/bench-client complete --target "$SCHEDULER" --max-new-tokens 48 '
 echo
 
 # Fewer prompts per round than requests in the burst, so that queue wait shows.
-target/release/bench-client run --target "$SCHEDULER" --admin "$ADMIN" --engine "$ENGINE" \
-    --num-requests 64 --unique-prompts --max-new-tokens 32 --no-stop-on-eos \
-    --prefill-max-batch-size 16 --json-out "$out/run.json"
-
-python3 scripts/check_run.py "$out/run.json"
+target/release/bench-client run --target "$SCHEDULER" --admin "$ADMIN" \
+    --run-label demo --num-requests 64 --unique-prompts --max-new-tokens 32 --no-stop-on-eos \
+    --prefill-max-batch-size 16 --require-closed --json-out "$out/run.json"

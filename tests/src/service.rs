@@ -123,6 +123,21 @@ impl Drop for Service {
     }
 }
 
+/// Starts `program` with `args` that it must refuse: it ends by itself, with a status of failure; what it said.
+///
+/// # Panics
+/// When it serves, or crashes.
+pub async fn refused(program: &str, args: &[&str]) -> String {
+    let mut command = tokio::process::Command::new(assets::program(program));
+    command.args(args).args(["--log-format", "text"]).stdin(Stdio::null()).kill_on_drop(true);
+    let ended =
+        wait::within_patience(&format!("a refusal of {args:?}"), command.output()).await.expect(program);
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(ended.status.code().is_some_and(|code| code != 0), "{args:?}: {}\n{said}", ended.status);
+    assert!(!said.contains("panicked"), "{args:?}: {said}");
+    said
+}
+
 /// A loopback address nobody listens on.
 ///
 /// # Panics

@@ -25,7 +25,14 @@ pub fn dummy(pool: &Pool, format: WeightFormat, shape: (usize, usize)) -> Packed
 }
 
 pub fn print(pool: &Pool, ceilings: &Ceilings) {
-    for (format, arithmetic) in [(WeightFormat::F32, ceilings.f32), (WeightFormat::Bf16, ceilings.bf16)] {
+    let formats = [
+        (WeightFormat::F32, ceilings.f32),
+        (WeightFormat::Bf16, ceilings.bf16.max(ceilings.f32)),
+        (WeightFormat::Q8_0, ceilings.int8),
+        (WeightFormat::Q4_0, ceilings.int8),
+        (WeightFormat::Q4_1, ceilings.int8),
+    ];
+    for (format, arithmetic) in formats {
         let layers: Vec<PackedLinear> =
             (0..LAYERS).flat_map(|_| LAYER).map(|shape| dummy(pool, format, shape)).collect();
         let head = dummy(pool, format, HEAD);

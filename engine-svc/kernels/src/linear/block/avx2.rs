@@ -7,10 +7,10 @@
 use std::arch::x86_64::*;
 
 use super::operand::{MINUS_8_SUMS, MINUS_128_SUMS, RECORD, SCALE, SCALED_SUM};
-use super::{BLOCK, Encoding, SCALES};
+use super::{BLOCK, Encoding, GROUP_BYTES, NUMBERS_BYTES};
 use crate::linear::WeightFormat;
 use crate::linear::float::avx2::{STRIP, store};
-use crate::linear::tile::{PANEL, Tile};
+use crate::linear::tile::Tile;
 
 const Q8_0: u8 = 0;
 const Q4_0: u8 = 1;
@@ -63,37 +63,42 @@ const fn encoding(format: u8) -> Encoding {
 
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn rows<const ROWS: usize, const FORMAT: u8>(tile: &Tile) {
-    let block_bytes = const { encoding(FORMAT).panel_bytes() };
-    for strip in (0..tile.columns).step_by(STRIP) {
+    let encoding = const { encoding(FORMAT) };
+    let blocks = tile.k.div_ceil(BLOCK);
+    for first in (0..tile.columns).step_by(STRIP) {
         let mut sums = [[_mm256_setzero_ps(); 2]; ROWS];
-        for block in 0..tile.k.div_ceil(BLOCK) {
+        for block in 0..blocks {
+            let numbers = encoding.numbers_start(blocks) + block * encoding.numbers() * NUMBERS_BYTES;
             for half in 0..2 {
-                // SAFETY: the panel has a block, each operand row a record, for each 32 of k.
+                // SAFETY: each strip has `blocks` blocks, each operand row as many records.
                 unsafe {
-                    let w = tile.w.add(block * block_bytes);
+                    let strip = tile.w.add(first / STRIP * encoding.strip_bytes(blocks));
+                    let weights = strip.add(block * encoding.groups() * GROUP_BYTES + half * 32);
+                    let numbers = strip.add(numbers + half * 16);
                     let x = tile.x.add(block * RECORD);
-                    add_block::<ROWS, FORMAT>(&mut sums, w, strip + half * 8, half, x, tile.x_stride);
+                    add_block::<ROWS, FORMAT>(&mut sums, half, weights, numbers, x, tile.x_stride);
                 }
             }
         }
         for row in 0..ROWS {
             // SAFETY: passed on.
-            unsafe { store(tile, row, strip, sums[row]) };
+            unsafe { store(tile, row, first, sums[row]) };
         }
     }
 }
 
-/// Adds one block's products with eight columns to the sums.
+/// Adds one block's products with eight columns, half a strip, to the sums.
 ///
 /// # Safety
-/// `w` must point to a block of a panel of this format, `x` to a record of each row, `stride` apart.
+/// `weights` and `numbers` must point to that half of the block's weights and scales, `x` to a record
+/// of each row, `stride` apart.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn add_block<const ROWS: usize, const FORMAT: u8>(
     sums: &mut [[__m256; 2]; ROWS],
-    w: *const u8,
-    column: usize,
     half: usize,
+    weights: *const u8,
+    numbers: *const u8,
     x: *const u8,
     stride: usize,
 ) {
@@ -101,8 +106,8 @@ unsafe fn add_block<const ROWS: usize, const FORMAT: u8>(
     let mut dots = [_mm256_setzero_si256(); ROWS];
     // SAFETY: the caller's promise covers every address below.
     unsafe {
-        for group in 0..const { encoding(FORMAT).weight_bytes() / 4 } {
-            let weights = _mm256_load_si256(w.add((group * PANEL + column) * 4).cast());
+        for group in 0..const { encoding(FORMAT).groups() } {
+            let weights = _mm256_load_si256(weights.add(group * GROUP_BYTES).cast());
             let low = _mm256_and_si256(weights, nibble);
             let high = _mm256_and_si256(_mm256_srli_epi16::<4>(weights), nibble);
             for row in 0..ROWS {
@@ -117,10 +122,9 @@ unsafe fn add_block<const ROWS: usize, const FORMAT: u8>(
                 }
             }
         }
-        let at = w.add(const { PANEL * encoding(FORMAT).weight_bytes() } + column * 2);
-        let scale = _mm256_cvtph_ps(_mm_load_si128(at.cast()));
+        let scale = _mm256_cvtph_ps(_mm_load_si128(numbers.cast()));
         let minimum = match FORMAT {
-            Q4_1 => _mm256_cvtph_ps(_mm_load_si128(at.add(SCALES).cast())),
+            Q4_1 => _mm256_cvtph_ps(_mm_load_si128(numbers.add(NUMBERS_BYTES).cast())),
             _ => _mm256_setzero_ps(),
         };
         for row in 0..ROWS {

@@ -1,7 +1,7 @@
 //! Block kernels for AVX-512 VNNI: unsigned weights times signed activations, four k per lane.
 //!
-//! With up to four rows all 48 columns of a panel are computed together, so that it is read once, front
-//! to back; with more, 16 columns at a time, so that weights are unpacked once for up to twelve rows.
+//! With up to four rows a panel's three strips are computed together, which keeps enough sums in flight;
+//! with more, one strip at a time, so that weights are unpacked once for up to twelve rows.
 //!
 //! Contract: see [`Tile`] and the layouts in the parent module and [`operand`](super::operand).
 #![allow(clippy::needless_range_loop, reason = "an index names a row of several arrays")]
@@ -9,16 +9,13 @@
 use std::arch::x86_64::*;
 
 use super::operand::{MINUS_8_SUMS, MINUS_128_SUMS, RECORD, SCALE, SCALED_SUM};
-use super::{BLOCK, Encoding, SCALES};
+use super::{BLOCK, Encoding, GROUP_BYTES, NUMBERS_BYTES};
 use crate::linear::WeightFormat;
-use crate::linear::float::avx512::{VECTORS, fetch_ahead, store};
-use crate::linear::tile::{PANEL, Tile};
+use crate::linear::float::avx512::{VECTORS, store};
+use crate::linear::tile::{PREFETCH_BYTES, Tile};
 
 /// The most rows of a tile.
 pub(super) const MAX_ROWS: usize = 12;
-
-/// Bytes of one group of 4 k across a panel.
-const GROUP_BYTES: usize = PANEL * 4;
 
 const Q8_0: u8 = 0;
 const Q4_0: u8 = 1;
@@ -78,95 +75,113 @@ const fn encoding(format: u8) -> Encoding {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,f16c")]
-unsafe fn rows<const ROWS: usize, const WIDTH: usize, const FORMAT: u8>(tile: &Tile) {
-    let block_bytes = const { encoding(FORMAT).panel_bytes() };
+unsafe fn rows<const ROWS: usize, const STRIPS: usize, const FORMAT: u8>(tile: &Tile) {
+    let encoding = const { encoding(FORMAT) };
     let blocks = tile.k.div_ceil(BLOCK);
-    for strip in (0..VECTORS).step_by(WIDTH) {
-        if strip * 16 >= tile.columns {
+    let strip_bytes = encoding.strip_bytes(blocks);
+    // Kept a loop: unrolled, the compiler moves the operands' broadcasts through scalar registers.
+    let groups = std::hint::black_box(encoding.groups());
+    for first in (0..VECTORS).step_by(STRIPS) {
+        if first * 16 >= tile.columns {
             return;
         }
-        let mut sums = [[_mm512_setzero_ps(); WIDTH]; ROWS];
+        let mut sums = [[_mm512_setzero_ps(); STRIPS]; ROWS];
+        // SAFETY: a panel has three strips.
+        let strip = unsafe { tile.w.add(first * strip_bytes) };
         for block in 0..blocks {
-            // SAFETY: the panel has `blocks` blocks, each operand row as many records.
+            let numbers = encoding.numbers_start(blocks) + block * encoding.numbers() * NUMBERS_BYTES;
+            // SAFETY: each strip has `blocks` blocks, each operand row as many records.
             unsafe {
-                let w = tile.w.add(block * block_bytes);
-                let x = tile.x.add(block * RECORD);
-                add_block::<ROWS, WIDTH, FORMAT>(&mut sums, w, strip, x, tile.x_stride);
+                let part = Part {
+                    weights: strip.add(block * encoding.groups() * GROUP_BYTES),
+                    groups,
+                    numbers: strip.add(numbers),
+                    strip_bytes,
+                    x: tile.x.add(block * RECORD),
+                    x_stride: tile.x_stride,
+                };
+                add_block::<ROWS, STRIPS, FORMAT>(&mut sums, &part);
             }
         }
         for row in 0..ROWS {
-            for vector in 0..WIDTH {
+            for strip in 0..STRIPS {
                 // SAFETY: passed on.
-                unsafe { store(tile, row, strip + vector, sums[row][vector]) };
+                unsafe { store(tile, row, first + strip, sums[row][strip]) };
             }
         }
     }
 }
 
+/// One block of the first of some neighbouring strips, and of the operand rows.
+struct Part {
+    weights: *const u8,
+    groups: usize,
+    numbers: *const u8,
+    /// From one strip to the next.
+    strip_bytes: usize,
+    x: *const u8,
+    /// From one operand row to the next.
+    x_stride: usize,
+}
+
 /// Adds one block's products to the sums.
 ///
 /// # Safety
-/// `w` must point to a block of a panel of this format, `x` to a record of each row, `stride` apart.
+/// The part must describe `STRIPS` strips of this format and `ROWS` rows.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,f16c")]
-unsafe fn add_block<const ROWS: usize, const WIDTH: usize, const FORMAT: u8>(
-    sums: &mut [[__m512; WIDTH]; ROWS],
-    w: *const u8,
-    strip: usize,
-    x: *const u8,
-    stride: usize,
+unsafe fn add_block<const ROWS: usize, const STRIPS: usize, const FORMAT: u8>(
+    sums: &mut [[__m512; STRIPS]; ROWS],
+    part: &Part,
 ) {
     let nibble = _mm512_set1_epi8(15);
-    let mut dots = [[_mm512_setzero_si512(); WIDTH]; ROWS];
-    // SAFETY: the caller's promise covers every address below.
+    let mut dots = [[_mm512_setzero_si512(); STRIPS]; ROWS];
+    let (x, x_stride) = (part.x, part.x_stride);
+    // SAFETY: the caller's promise covers every address below; a prefetch may name any.
     unsafe {
         for row in 0..ROWS {
             let offset = match FORMAT {
-                Q8_0 => int(x.add(row * stride + MINUS_128_SUMS)),
-                Q4_0 => int(x.add(row * stride + MINUS_8_SUMS)),
+                Q8_0 => int(x.add(row * x_stride + MINUS_128_SUMS)),
+                Q4_0 => int(x.add(row * x_stride + MINUS_8_SUMS)),
                 _ => _mm512_setzero_si512(),
             };
-            dots[row] = [offset; WIDTH];
+            dots[row] = [offset; STRIPS];
         }
-        for group in 0..const { encoding(FORMAT).weight_bytes() / 4 } {
-            let w = w.add(group * GROUP_BYTES);
-            if strip == 0 {
-                fetch_ahead(w);
-            }
-            for vector in 0..WIDTH {
-                let weights = _mm512_load_si512(w.add((strip + vector) * 64).cast());
-                let x = x.add(group * 4);
+        for group in 0..part.groups {
+            let x = x.add(group * 4);
+            for strip in 0..STRIPS {
+                let at = part.weights.add(group * GROUP_BYTES + strip * part.strip_bytes);
+                _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(PREFETCH_BYTES).cast());
+                let weights = _mm512_load_si512(at.cast());
                 if FORMAT == Q8_0 {
                     for row in 0..ROWS {
-                        let x = int(x.add(row * stride));
-                        dots[row][vector] = _mm512_dpbusd_epi32(dots[row][vector], weights, x);
+                        let x = int(x.add(row * x_stride));
+                        dots[row][strip] = _mm512_dpbusd_epi32(dots[row][strip], weights, x);
                     }
                 } else {
                     let low = _mm512_and_si512(weights, nibble);
                     let high = _mm512_and_si512(_mm512_srli_epi16::<4>(weights), nibble);
                     for row in 0..ROWS {
-                        let (first, second) = (int(x.add(row * stride)), int(x.add(row * stride + 16)));
-                        dots[row][vector] = _mm512_dpbusd_epi32(dots[row][vector], low, first);
-                        dots[row][vector] = _mm512_dpbusd_epi32(dots[row][vector], high, second);
+                        let x = x.add(row * x_stride);
+                        dots[row][strip] = _mm512_dpbusd_epi32(dots[row][strip], low, int(x));
+                        dots[row][strip] = _mm512_dpbusd_epi32(dots[row][strip], high, int(x.add(16)));
                     }
                 }
             }
         }
-        let scales = w.add(const { PANEL * encoding(FORMAT).weight_bytes() });
-        for vector in 0..WIDTH {
-            let at = scales.add((strip + vector) * 32);
+        for strip in 0..STRIPS {
+            let at = part.numbers.add(strip * part.strip_bytes);
             let scale = _mm512_cvtph_ps(_mm256_load_si256(at.cast()));
             for row in 0..ROWS {
-                let x = x.add(row * stride);
-                let dot = _mm512_cvtepi32_ps(dots[row][vector]);
-                let scale = _mm512_mul_ps(scale, float(x.add(SCALE)));
-                sums[row][vector] = _mm512_fmadd_ps(dot, scale, sums[row][vector]);
+                let dot = _mm512_cvtepi32_ps(dots[row][strip]);
+                let scale = _mm512_mul_ps(scale, float(x.add(row * x_stride + SCALE)));
+                sums[row][strip] = _mm512_fmadd_ps(dot, scale, sums[row][strip]);
             }
             if FORMAT == Q4_1 {
-                let minimum = _mm512_cvtph_ps(_mm256_load_si256(at.add(SCALES).cast()));
+                let minimum = _mm512_cvtph_ps(_mm256_load_si256(at.add(NUMBERS_BYTES).cast()));
                 for row in 0..ROWS {
-                    let sum = float(x.add(row * stride + SCALED_SUM));
-                    sums[row][vector] = _mm512_fmadd_ps(minimum, sum, sums[row][vector]);
+                    let sum = float(x.add(row * x_stride + SCALED_SUM));
+                    sums[row][strip] = _mm512_fmadd_ps(minimum, sum, sums[row][strip]);
                 }
             }
         }

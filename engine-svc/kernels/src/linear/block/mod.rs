@@ -1,10 +1,11 @@
 //! 8-bit and 4-bit weights with a scale per block of 32, in the encodings of GGUF (ggml's `Q8_0`,
 //! `Q4_0` and `Q4_1`), reordered for the kernels.
 //!
-//! A panel is 48 outputs. Per block of 32 k it holds the weights as unsigned bytes or nibbles, then 48
-//! scales and, for `Q4_1`, 48 minima as 16-bit floats, padded to whole cache lines:
-//! * 8 bits: `[8][48][4]`, k = 4·i + j, each weight plus 128
-//! * 4 bits: `[4][48][4]`, the low nibble for k = 4·i + j, the high one for 16 + 4·i + j; `Q4_0` plus 8
+//! A panel is three strips of 16 outputs. A strip holds, for each block of 32 k, the weights as unsigned
+//! bytes or nibbles, and after all of those, for each block, 16 scales (and for `Q4_1` 16 minima) as
+//! 16-bit floats:
+//! * 8 bits: `[8][16][4]`, k = 4·i + j, each weight plus 128
+//! * 4 bits: `[4][16][4]`, the low nibble for k = 4·i + j, the high one for 16 + 4·i + j; `Q4_0` plus 8
 //!
 //! A weight is `scale · (byte - offset)`, or `scale · byte + minimum`.
 
@@ -27,8 +28,14 @@ use crate::pool::{Pool, SharedMut};
 /// Weights that share a scale.
 pub(super) const BLOCK: usize = 32;
 
-/// Bytes of 48 scales or minima.
-const SCALES: usize = PANEL * size_of::<f16>();
+/// Outputs of a strip: the lanes of one vector.
+const STRIP: usize = 16;
+
+/// Bytes of a strip's weights of 4 k, or 8 in nibbles: one vector.
+const GROUP_BYTES: usize = STRIP * 4;
+
+/// Bytes of 16 scales or minima.
+const NUMBERS_BYTES: usize = STRIP * size_of::<f16>();
 
 /// How a block format encodes its weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,20 +60,34 @@ impl Encoding {
         Encoding { format, bits, minimum }
     }
 
-    /// Bytes of the weights of one block and output.
-    const fn weight_bytes(self) -> usize {
-        BLOCK * self.bits / 8
+    /// Vectors of weights in one block of a strip.
+    pub(super) const fn groups(self) -> usize {
+        BLOCK * self.bits / 32
     }
 
-    /// Bytes of one block in a GGUF file.
+    /// Vectors of scales and minima that go with a block.
+    pub(super) const fn numbers(self) -> usize {
+        if self.minimum { 2 } else { 1 }
+    }
+
+    /// Bytes of one block of one output in a GGUF file.
     const fn file_bytes(self) -> usize {
-        self.weight_bytes() + if self.minimum { 4 } else { 2 }
+        BLOCK * self.bits / 8 + 2 * self.numbers()
     }
 
-    /// Bytes of one block of a panel.
-    pub(super) const fn panel_bytes(self) -> usize {
-        let scales = if self.minimum { 2 * SCALES } else { SCALES };
-        (PANEL * self.weight_bytes() + scales).next_multiple_of(64)
+    /// Where in a strip the scales begin.
+    pub(super) const fn numbers_start(self, blocks: usize) -> usize {
+        blocks * self.groups() * GROUP_BYTES
+    }
+
+    /// Bytes of one strip.
+    pub(super) const fn strip_bytes(self, blocks: usize) -> usize {
+        (self.numbers_start(blocks) + blocks * self.numbers() * NUMBERS_BYTES).next_multiple_of(64)
+    }
+
+    /// Bytes of one panel.
+    pub(super) const fn panel_bytes(self, blocks: usize) -> usize {
+        PANEL / STRIP * self.strip_bytes(blocks)
     }
 }
 
@@ -113,7 +134,7 @@ impl BlockPanels {
         S: Fn() -> R + Sync,
         R: FnMut(usize, &mut [u8]),
     {
-        let panel_bytes = blocks * encoding.panel_bytes();
+        let panel_bytes = encoding.panel_bytes(blocks);
         let mut data = Buffer::<u8>::zeroed(n.div_ceil(PANEL) * panel_bytes);
         let out = SharedMut::new(&mut data);
         pool.share(n.div_ceil(PANEL), 1, |range| {
@@ -125,7 +146,7 @@ impl BlockPanels {
                 let first = panel * PANEL;
                 for column in 0..PANEL.min(n - first) {
                     read(first + column, &mut row);
-                    place(encoding, &row, column, out);
+                    place(encoding, blocks, &row, column, out);
                 }
             }
         });
@@ -139,7 +160,7 @@ impl BlockPanels {
 
     /// Where the panels start, and the bytes of each.
     pub(super) fn raw(&self) -> (*const u8, usize) {
-        (self.data.as_ptr(), self.blocks * self.encoding.panel_bytes())
+        (self.data.as_ptr(), self.encoding.panel_bytes(self.blocks))
     }
 
     /// Bytes of all panels.
@@ -168,32 +189,40 @@ impl BlockPanels {
 
     /// Reads back row `index` as floats; `out` may be shorter than the padded row.
     pub(super) fn unpack_row(&self, index: usize, out: &mut [f32]) {
-        let encoding = self.encoding;
         let (_, panel_bytes) = self.raw();
         let panel = &self.data[index / PANEL * panel_bytes..][..panel_bytes];
-        let blocks = panel.chunks_exact(encoding.panel_bytes());
-        for (block, out) in blocks.zip(out.chunks_mut(BLOCK)) {
-            let column = Column { encoding, block, column: index % PANEL };
-            let (scale, minimum) = column.scales();
+        let column = Column::new(self.encoding, self.blocks, panel, index % PANEL);
+        for (block, out) in out.chunks_mut(BLOCK).enumerate() {
+            let (scale, added) = column.scales(block);
             for (k, out) in out.iter_mut().enumerate() {
-                *out = scale * f32::from(column.byte(k)) + minimum;
+                *out = scale * f32::from(column.byte(block, k)) + added;
             }
         }
     }
 }
 
-/// One output's part of one block of a panel.
+/// One output's part of a panel.
 #[derive(Clone, Copy)]
 pub(super) struct Column<'a> {
-    pub(super) encoding: Encoding,
-    pub(super) block: &'a [u8],
-    pub(super) column: usize,
+    encoding: Encoding,
+    blocks: usize,
+    strip: &'a [u8],
+    lane: usize,
 }
 
-impl Column<'_> {
-    /// The stored weight of the k-th of the block.
-    pub(super) fn byte(self, k: usize) -> u8 {
-        let at = |k: usize| self.block[(k / 4 * PANEL + self.column) * 4 + k % 4];
+impl<'a> Column<'a> {
+    pub(super) fn new(encoding: Encoding, blocks: usize, panel: &'a [u8], column: usize) -> Column<'a> {
+        let strip_bytes = encoding.strip_bytes(blocks);
+        let strip = &panel[column / STRIP * strip_bytes..][..strip_bytes];
+        Column { encoding, blocks, strip, lane: column % STRIP }
+    }
+
+    /// The stored weight of the k-th of a block.
+    pub(super) fn byte(self, block: usize, k: usize) -> u8 {
+        let at = |k: usize| {
+            let group = block * self.encoding.groups() + k / 4;
+            self.strip[group * GROUP_BYTES + self.lane * 4 + k % 4]
+        };
         match self.encoding.bits {
             8 => at(k),
             _ if k < 16 => at(k) & 15,
@@ -201,11 +230,12 @@ impl Column<'_> {
         }
     }
 
-    /// Scale and what to add, such that a weight is `scale · byte + added`.
-    pub(super) fn scales(self) -> (f32, f32) {
+    /// A block's scale and what to add, such that a weight is `scale · byte + added`.
+    pub(super) fn scales(self, block: usize) -> (f32, f32) {
         let number = |index: usize| {
-            let at = PANEL * self.encoding.weight_bytes() + index * SCALES + 2 * self.column;
-            f16::from_le_bytes([self.block[at], self.block[at + 1]]).to_f32()
+            let vector = block * self.encoding.numbers() + index;
+            let at = self.encoding.numbers_start(self.blocks) + vector * NUMBERS_BYTES + 2 * self.lane;
+            f16::from_le_bytes([self.strip[at], self.strip[at + 1]]).to_f32()
         };
         let scale = number(0);
         let offset = (1 << (self.encoding.bits - 1)) as f32;
@@ -214,22 +244,25 @@ impl Column<'_> {
 }
 
 /// Writes an encoded row into column `column` of a panel.
-fn place(encoding: Encoding, row: &[u8], column: usize, panel: &mut [u8]) {
-    let scales = encoding.file_bytes() - encoding.weight_bytes();
-    let blocks = row.chunks_exact(encoding.file_bytes());
-    for (from, to) in blocks.zip(panel.chunks_exact_mut(encoding.panel_bytes())) {
-        let (numbers, weights) = from.split_at(scales);
-        for (group, from) in weights.chunks_exact(4).enumerate() {
-            let to = &mut to[(group * PANEL + column) * 4..][..4];
+fn place(encoding: Encoding, blocks: usize, row: &[u8], column: usize, panel: &mut [u8]) {
+    let strip_bytes = encoding.strip_bytes(blocks);
+    let strip = &mut panel[column / STRIP * strip_bytes..][..strip_bytes];
+    let (weights, numbers) = strip.split_at_mut(encoding.numbers_start(blocks));
+    let lane = column % STRIP;
+    let mut groups = weights.chunks_exact_mut(GROUP_BYTES);
+    let mut vectors = numbers.chunks_exact_mut(NUMBERS_BYTES);
+    for block in row.chunks_exact(encoding.file_bytes()) {
+        let (from_numbers, from_weights) = block.split_at(2 * encoding.numbers());
+        for (from, to) in from_weights.chunks_exact(4).zip(&mut groups) {
+            let to = &mut to[lane * 4..][..4];
             to.copy_from_slice(from);
             if encoding.bits == 8 {
                 // Two's complement plus 128.
                 to.iter_mut().for_each(|byte| *byte ^= 0x80);
             }
         }
-        for (index, number) in numbers.chunks_exact(2).enumerate() {
-            let at = PANEL * encoding.weight_bytes() + index * SCALES + 2 * column;
-            to[at..at + 2].copy_from_slice(number);
+        for (from, to) in from_numbers.chunks_exact(2).zip(&mut vectors) {
+            to[2 * lane..][..2].copy_from_slice(from);
         }
     }
 }

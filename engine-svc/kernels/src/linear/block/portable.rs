@@ -39,21 +39,20 @@ pub(super) unsafe fn q4_1_tile(tile: &Tile) {
 /// As [`Tile`] says, for weights of this encoding.
 unsafe fn rows(tile: &Tile, encoding: Encoding) {
     let blocks = tile.k.div_ceil(BLOCK);
-    // SAFETY: the panel holds `blocks` blocks.
-    let panel = unsafe { std::slice::from_raw_parts(tile.w, blocks * encoding.panel_bytes()) };
+    // SAFETY: a panel of this encoding has so many bytes.
+    let panel = unsafe { std::slice::from_raw_parts(tile.w, encoding.panel_bytes(blocks)) };
     for row in 0..tile.rows {
         // SAFETY: each operand row holds a record for each block.
         let x = unsafe { std::slice::from_raw_parts(tile.x.add(row * tile.x_stride), blocks * RECORD) };
         let mut sums = [0.0; PANEL];
-        for (x, block) in x.as_chunks::<RECORD>().0.iter().zip(panel.chunks_exact(encoding.panel_bytes())) {
-            let number = |at: usize| f32::from_ne_bytes([x[at], x[at + 1], x[at + 2], x[at + 3]]);
-            let (scale, scaled_sum) = (number(SCALE), number(SCALED_SUM));
-            for (column, sum) in sums.iter_mut().enumerate() {
-                let column = Column { encoding, block, column };
-                let dot: i32 =
-                    (0..BLOCK).map(|k| i32::from(column.byte(k)) * i32::from(x[k].cast_signed())).sum();
-                let (weight_scale, added) = column.scales();
-                *sum += weight_scale * scale * dot as f32 + added * scaled_sum;
+        for (column, sum) in sums.iter_mut().enumerate() {
+            let column = Column::new(encoding, blocks, panel, column);
+            for (block, x) in x.as_chunks::<RECORD>().0.iter().enumerate() {
+                let number = |at: usize| f32::from_ne_bytes([x[at], x[at + 1], x[at + 2], x[at + 3]]);
+                let product = |k: usize| i32::from(column.byte(block, k)) * i32::from(x[k].cast_signed());
+                let dot: i32 = (0..BLOCK).map(product).sum();
+                let (scale, added) = column.scales(block);
+                *sum += scale * number(SCALE) * dot as f32 + added * number(SCALED_SUM);
             }
         }
         // SAFETY: passed on.

@@ -1,7 +1,7 @@
 //! Block kernels for AVX-512 VNNI: unsigned weights times signed activations, four k per lane.
 //!
-//! With up to four rows a panel's three strips are computed together, which keeps enough sums in flight;
-//! with more, one strip at a time, so that weights are unpacked once for up to twelve rows.
+//! A tile of up to four rows and three strips is held in twelve integer sums for a block and twelve float
+//! sums for the whole, while the strips stream by.
 //!
 //! Contract: see [`Tile`] and the layouts in the parent module and [`operand`](super::operand).
 #![allow(clippy::needless_range_loop, reason = "an index names a row of several arrays")]
@@ -11,11 +11,14 @@ use std::arch::x86_64::*;
 use super::operand::{MINUS_8_SUMS, MINUS_128_SUMS, RECORD, SCALE, SCALED_SUM};
 use super::{BLOCK, Encoding, GROUP_BYTES, NUMBERS_BYTES};
 use crate::linear::WeightFormat;
-use crate::linear::float::avx512::{VECTORS, store};
+use crate::linear::float::avx512::store;
 use crate::linear::tile::{PREFETCH_BYTES, Tile};
 
 /// The most rows of a tile.
-pub(super) const MAX_ROWS: usize = 12;
+pub(super) const MAX_ROWS: usize = 4;
+
+/// Strips of a panel, all computed together: an operand once loaded meets three vectors of weights.
+const STRIPS: usize = 3;
 
 const Q8_0: u8 = 0;
 const Q4_0: u8 = 1;
@@ -31,18 +34,10 @@ macro_rules! kernel {
             // SAFETY: passed on.
             unsafe {
                 match tile.rows {
-                    1 => rows::<1, 3, $format>(tile),
-                    2 => rows::<2, 3, $format>(tile),
-                    3 => rows::<3, 3, $format>(tile),
-                    4 => rows::<4, 3, $format>(tile),
-                    5 => rows::<5, 1, $format>(tile),
-                    6 => rows::<6, 1, $format>(tile),
-                    7 => rows::<7, 1, $format>(tile),
-                    8 => rows::<8, 1, $format>(tile),
-                    9 => rows::<9, 1, $format>(tile),
-                    10 => rows::<10, 1, $format>(tile),
-                    11 => rows::<11, 1, $format>(tile),
-                    12 => rows::<12, 1, $format>(tile),
+                    1 => rows::<1, $format>(tile),
+                    2 => rows::<2, $format>(tile),
+                    3 => rows::<3, $format>(tile),
+                    4 => rows::<4, $format>(tile),
                     rows => unreachable!("a tile of {rows} rows"),
                 }
             }
@@ -51,17 +46,17 @@ macro_rules! kernel {
 }
 
 kernel!(
-    /// `Q8_0` weights, up to 12 rows.
+    /// `Q8_0` weights, up to 4 rows.
     q8_0_tile,
     Q8_0
 );
 kernel!(
-    /// `Q4_0` weights, up to 12 rows.
+    /// `Q4_0` weights, up to 4 rows.
     q4_0_tile,
     Q4_0
 );
 kernel!(
-    /// `Q4_1` weights, up to 12 rows.
+    /// `Q4_1` weights, up to 4 rows.
     q4_1_tile,
     Q4_1
 );
@@ -75,44 +70,37 @@ const fn encoding(format: u8) -> Encoding {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,f16c")]
-unsafe fn rows<const ROWS: usize, const STRIPS: usize, const FORMAT: u8>(tile: &Tile) {
+unsafe fn rows<const ROWS: usize, const FORMAT: u8>(tile: &Tile) {
     let encoding = const { encoding(FORMAT) };
     let blocks = tile.k.div_ceil(BLOCK);
     let strip_bytes = encoding.strip_bytes(blocks);
     // Kept a loop: unrolled, the compiler moves the operands' broadcasts through scalar registers.
     let groups = std::hint::black_box(encoding.groups());
-    for first in (0..VECTORS).step_by(STRIPS) {
-        if first * 16 >= tile.columns {
-            return;
+    let mut sums = [[_mm512_setzero_ps(); STRIPS]; ROWS];
+    for block in 0..blocks {
+        let numbers = encoding.numbers_start(blocks) + block * encoding.numbers() * NUMBERS_BYTES;
+        // SAFETY: each strip has `blocks` blocks, each operand row as many records.
+        unsafe {
+            let part = Part {
+                weights: tile.w.add(block * encoding.groups() * GROUP_BYTES),
+                groups,
+                numbers: tile.w.add(numbers),
+                strip_bytes,
+                x: tile.x.add(block * RECORD),
+                x_stride: tile.x_stride,
+            };
+            add_block::<ROWS, FORMAT>(&mut sums, &part);
         }
-        let mut sums = [[_mm512_setzero_ps(); STRIPS]; ROWS];
-        // SAFETY: a panel has three strips.
-        let strip = unsafe { tile.w.add(first * strip_bytes) };
-        for block in 0..blocks {
-            let numbers = encoding.numbers_start(blocks) + block * encoding.numbers() * NUMBERS_BYTES;
-            // SAFETY: each strip has `blocks` blocks, each operand row as many records.
-            unsafe {
-                let part = Part {
-                    weights: strip.add(block * encoding.groups() * GROUP_BYTES),
-                    groups,
-                    numbers: strip.add(numbers),
-                    strip_bytes,
-                    x: tile.x.add(block * RECORD),
-                    x_stride: tile.x_stride,
-                };
-                add_block::<ROWS, STRIPS, FORMAT>(&mut sums, &part);
-            }
-        }
-        for row in 0..ROWS {
-            for strip in 0..STRIPS {
-                // SAFETY: passed on.
-                unsafe { store(tile, row, first + strip, sums[row][strip]) };
-            }
+    }
+    for row in 0..ROWS {
+        for strip in 0..STRIPS {
+            // SAFETY: passed on.
+            unsafe { store(tile, row, strip, sums[row][strip]) };
         }
     }
 }
 
-/// One block of the first of some neighbouring strips, and of the operand rows.
+/// One block of a panel's first strip, and of the operand rows.
 struct Part {
     weights: *const u8,
     groups: usize,
@@ -127,13 +115,10 @@ struct Part {
 /// Adds one block's products to the sums.
 ///
 /// # Safety
-/// The part must describe `STRIPS` strips of this format and `ROWS` rows.
+/// The part must describe a panel of this format and `ROWS` rows.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,f16c")]
-unsafe fn add_block<const ROWS: usize, const STRIPS: usize, const FORMAT: u8>(
-    sums: &mut [[__m512; STRIPS]; ROWS],
-    part: &Part,
-) {
+unsafe fn add_block<const ROWS: usize, const FORMAT: u8>(sums: &mut [[__m512; STRIPS]; ROWS], part: &Part) {
     let nibble = _mm512_set1_epi8(15);
     let mut dots = [[_mm512_setzero_si512(); STRIPS]; ROWS];
     let (x, x_stride) = (part.x, part.x_stride);
@@ -151,7 +136,7 @@ unsafe fn add_block<const ROWS: usize, const STRIPS: usize, const FORMAT: u8>(
             let x = x.add(group * 4);
             for strip in 0..STRIPS {
                 let at = part.weights.add(group * GROUP_BYTES + strip * part.strip_bytes);
-                _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(PREFETCH_BYTES).cast());
+                _mm_prefetch::<_MM_HINT_T1>(at.wrapping_add(PREFETCH_BYTES).cast());
                 let weights = _mm512_load_si512(at.cast());
                 if FORMAT == Q8_0 {
                     for row in 0..ROWS {

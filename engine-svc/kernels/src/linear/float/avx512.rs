@@ -13,7 +13,7 @@ use half::bf16;
 use crate::linear::tile::{PREFETCH_BYTES, Tile, by_rows};
 
 /// Vectors across a panel.
-pub(in crate::linear) const VECTORS: usize = 3;
+const VECTORS: usize = 3;
 
 /// `f32` weights and operands, up to 8 rows.
 ///
@@ -174,7 +174,7 @@ pub(in crate::linear) unsafe fn round_to_bf16(from: &[f32], to: &mut [bf16]) {
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(in crate::linear) fn fetch_ahead(w: *const u8) {
+fn fetch_ahead(w: *const u8) {
     for j in 0..VECTORS {
         // A prefetch may name any address.
         _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(PREFETCH_BYTES + j * 64).cast());

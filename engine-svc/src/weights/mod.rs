@@ -64,10 +64,7 @@ pub struct Matrix<'a> {
 
 impl<'a> Matrix<'a> {
     /// A matrix whose row `index` is what `read(index, row)` writes.
-    pub fn new(
-        (outputs, inputs): (usize, usize),
-        read: impl Fn(usize, &mut [f32]) + Sync + 'a,
-    ) -> Self {
+    pub fn new((outputs, inputs): (usize, usize), read: impl Fn(usize, &mut [f32]) + Sync + 'a) -> Self {
         Self { outputs, inputs, read: Box::new(read) }
     }
 
@@ -119,11 +116,7 @@ impl FromStr for LoadFormat {
 ///
 /// # Errors
 /// Names the path and what is wrong there.
-pub fn open(
-    model: &str,
-    format: LoadFormat,
-    seed: u64,
-) -> Result<Box<dyn WeightSource>, LoadError> {
+pub fn open(model: &str, format: LoadFormat, seed: u64) -> Result<Box<dyn WeightSource>, LoadError> {
     let path = Path::new(model);
     match format {
         LoadFormat::Dummy => Ok(Box::new(dummy::DummyWeights::new(model, seed)?)),

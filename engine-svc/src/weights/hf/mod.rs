@@ -156,8 +156,7 @@ fn shard_paths(folder: &Path) -> Result<Vec<PathBuf>, LoadError> {
 }
 
 fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, LoadError> {
-    let file =
-        File::open(path).map_err(|source| LoadError::Io { path: path.to_owned(), source })?;
+    let file = File::open(path).map_err(|source| LoadError::Io { path: path.to_owned(), source })?;
     serde_json::from_reader(BufReader::new(file))
         .map_err(|source| LoadError::Json { path: path.to_owned(), source })
 }

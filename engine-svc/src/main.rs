@@ -3,7 +3,8 @@
 use clap::Parser as _;
 use engine_svc::{
     cli::{Cli, Serve, Task},
-    load, metrics, service::server::Live,
+    load, metrics,
+    service::server::Live,
 };
 use firstlight_proto::serve::{logging, metrics as exporter, shutdown::Shutdown};
 

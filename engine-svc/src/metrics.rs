@@ -130,8 +130,7 @@ pub fn spans_dropped() -> Counter {
     counter!(SPANS_DROPPED)
 }
 
-const ENDS: [End; 6] =
-    [End::Length, End::Eos, End::StopToken, End::Preempted, End::Cancelled, End::Failed];
+const ENDS: [End; 6] = [End::Length, End::Eos, End::StopToken, End::Preempted, End::Cancelled, End::Failed];
 
 #[derive(Debug)]
 struct Forwards {
@@ -219,9 +218,9 @@ impl Forwards {
         if self.seconds.len() <= slot {
             self.seconds.resize(slot + 1, None);
         }
-        self.seconds[slot].get_or_insert_with(|| {
-            histogram!(FORWARD_SECONDS, "kind" => self.kind, "bucket" => bucket.to_string())
-        })
+        self.seconds[slot].get_or_insert_with(
+            || histogram!(FORWARD_SECONDS, "kind" => self.kind, "bucket" => bucket.to_string()),
+        )
     }
 }
 
@@ -241,7 +240,12 @@ mod tests {
         assert_eq!(names.len(), METRICS.len());
         for metric in METRICS {
             assert!(metric.name.starts_with("firstlight_engine_"), "{}", metric.name);
-            assert_eq!(matches!(metric.kind, Kind::Counter), metric.name.ends_with("_total"), "{}", metric.name);
+            assert_eq!(
+                matches!(metric.kind, Kind::Counter),
+                metric.name.ends_with("_total"),
+                "{}",
+                metric.name
+            );
             let seconds = metric.unit == Unit::Seconds;
             assert_eq!(seconds, metric.name.ends_with("_seconds"), "{}", metric.name);
         }

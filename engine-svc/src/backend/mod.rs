@@ -3,11 +3,11 @@
 //! A backend owns the weights and the pool of KV blocks; the caller owns the bookkeeping: which block
 //! belongs to which sequence, and how many positions of it are filled. `cpu` computes, `sim` adds up a cost model.
 
-#[cfg(feature = "torch")]
-pub mod cpu;
-
 use crate::sample::Sampling;
 
+#[cfg(feature = "torch")]
+pub mod cpu;
+pub mod options;
 pub mod sim;
 
 /// One model on one device, with its pool of KV blocks.

@@ -13,9 +13,7 @@ use firstlight_proto::{
     clock::Stamp,
     error::Failure,
     inject::{Injections, Segment},
-    v1::{
-        Open, ProbeClockRequest, SchedulerMessage, engine_server::Engine, scheduler_message::Message,
-    },
+    v1::{Open, ProbeClockRequest, SchedulerMessage, engine_server::Engine, scheduler_message::Message},
 };
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -170,9 +168,7 @@ impl Reader {
                 Command::Admit { key, seq: admit.seq, received, sequences: checked.collect() }
             }
             Some(Message::Cancel(cancel)) => Command::Cancel { key, handles: cancel.handles },
-            Some(Message::SetLimits(limits)) => {
-                Command::SetLimits(validate::limits(limits, &self.bounds)?)
-            }
+            Some(Message::SetLimits(limits)) => Command::SetLimits(validate::limits(limits, &self.bounds)?),
             Some(Message::Open(_)) => return Err(invalid("message", "this stream is open already")),
             None => return Err(invalid("message", "empty, or from a newer scheduler")),
         };

@@ -124,8 +124,7 @@ impl Live {
             .http2_keepalive_interval(Some(Duration::from_secs(10)))
             .add_routes(routes.routes());
         let stop = shutdown.stop.clone();
-        let serving =
-            tokio::spawn(server.serve_with_incoming_shutdown(incoming, stop.cancelled_owned()));
+        let serving = tokio::spawn(server.serve_with_incoming_shutdown(incoming, stop.cancelled_owned()));
         Ok(Self { config, addr, identity, spans, loaded, health, shutdown, serving })
     }
 

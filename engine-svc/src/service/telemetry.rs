@@ -71,8 +71,7 @@ impl Telemetry for TelemetryService {
             let identity = identity.clone();
             async move {
                 let (spans, dropped) = watch.next().await;
-                let batch =
-                    SpanBatch { spans, dropped, domain: Some(identity.domain), name: identity.name };
+                let batch = SpanBatch { spans, dropped, domain: Some(identity.domain), name: identity.name };
                 Some((Ok(batch), watch))
             }
         });

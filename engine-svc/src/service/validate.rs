@@ -41,10 +41,7 @@ impl Bounds {
 ///
 /// # Errors
 /// The handle, and the first thing that is wrong.
-pub fn sequence(
-    sequence: v1::Sequence,
-    bounds: &Bounds,
-) -> Result<(Admission, NewSequence), (u32, Failure)> {
+pub fn sequence(sequence: v1::Sequence, bounds: &Bounds) -> Result<(Admission, NewSequence), (u32, Failure)> {
     let handle = sequence.handle;
     check(&sequence, bounds).and_then(|()| convert(sequence)).map_err(|failure| (handle, failure))
 }

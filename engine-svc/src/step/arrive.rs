@@ -33,13 +33,7 @@ impl StepLoop {
         self.report_gauges();
     }
 
-    pub(super) fn admit(
-        &mut self,
-        key: AttachmentKey,
-        seq: u64,
-        received: Stamp,
-        sequences: Vec<Arrival>,
-    ) {
+    pub(super) fn admit(&mut self, key: AttachmentKey, seq: u64, received: Stamp, sequences: Vec<Arrival>) {
         let Some(attachment) = self.attachments.get_mut(&key) else { return };
         let id = BatchId(self.next_batch);
         self.next_batch += 1;

@@ -32,13 +32,7 @@ struct Columns {
 
 impl Attachment {
     pub(super) fn new(outgoing: Outgoing) -> Self {
-        Self {
-            outgoing,
-            handles: HashMap::new(),
-            last_seq: 0,
-            stalled_since: None,
-            rows: Columns::default(),
-        }
+        Self { outgoing, handles: HashMap::new(), last_seq: 0, stalled_since: None, rows: Columns::default() }
     }
 
     /// Adds a row to the next `Step`.

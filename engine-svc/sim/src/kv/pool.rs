@@ -211,7 +211,8 @@ impl KvPool {
             evictable[id as usize] += 1;
         }
         for (id, block) in self.blocks.iter().enumerate() {
-            let known = block.content.as_ref().is_some_and(|c| self.cached.get(&c.hash) == Some(&(id as u32)));
+            let known =
+                block.content.as_ref().is_some_and(|c| self.cached.get(&c.hash) == Some(&(id as u32)));
             let state = (block.refs > 0, known, free[id], evictable[id]);
             let sound = matches!(state, (true, _, 0, 0) | (false, true, 0, 1) | (false, false, 1, 0));
             if refs[id] != block.refs || !sound || block.content.is_some() != known {

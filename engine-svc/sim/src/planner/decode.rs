@@ -13,7 +13,14 @@ impl Planner {
             let Some(seq) = self.sequence(id) else { continue };
             let position = seq.computed;
             if self.make_room(plan, id, position + 1) {
-                plan.rows.push(Row { id, start: position, len: 1, prompt: false, begins: false, samples: true });
+                plan.rows.push(Row {
+                    id,
+                    start: position,
+                    len: 1,
+                    prompt: false,
+                    begins: false,
+                    samples: true,
+                });
             }
         }
         self.decoding.extend(group.into_iter().filter(|&id| self.sequences[id.index()].is_some()));

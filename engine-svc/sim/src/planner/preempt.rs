@@ -27,8 +27,7 @@ impl Planner {
 
     fn begun(&self) -> impl Iterator<Item = (u64, SeqId)> {
         let indexed = self.sequences.iter().enumerate();
-        indexed.filter_map(|(i, seq)| {
-            seq.as_ref().filter(|seq| seq.begun).map(|seq| (seq.age, SeqId(i as u32)))
-        })
+        indexed
+            .filter_map(|(i, seq)| seq.as_ref().filter(|seq| seq.begun).map(|seq| (seq.age, SeqId(i as u32))))
     }
 }

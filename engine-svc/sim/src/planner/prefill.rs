@@ -94,9 +94,9 @@ impl Planner {
     fn prefix_is_being_computed(&self, id: SeqId, may_run: &dyn Fn(SeqId) -> bool) -> bool {
         let Some(seq) = self.sequence(id).filter(|seq| seq.prefix_cache) else { return false };
         let cached = self.kv.cached_prefix(&seq.hashes, &seq.tokens);
-        let coming = seq.hashes[cached..].iter().take_while(|hash| {
-            self.pending.get(hash).is_some_and(|&owner| may_run(owner))
-        });
+        let coming = seq.hashes[cached..]
+            .iter()
+            .take_while(|hash| self.pending.get(hash).is_some_and(|&owner| may_run(owner)));
         let saved = coming.count() * self.kv.block_tokens();
         saved > 0 && 2 * saved >= seq.prompt_len - cached * self.kv.block_tokens()
     }

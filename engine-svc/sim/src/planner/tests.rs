@@ -213,9 +213,8 @@ enum Op {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let admit = (0u32..3, 1usize..30, 1usize..12, any::<bool>()).prop_map(|(family, len, max_new, prefix_cache)| {
-        Op::Admit { family, len, max_new, prefix_cache }
-    });
+    let admit = (0u32..3, 1usize..30, 1usize..12, any::<bool>())
+        .prop_map(|(family, len, max_new, prefix_cache)| Op::Admit { family, len, max_new, prefix_cache });
     prop_oneof![2 => admit, 1 => (0usize..50).prop_map(Op::Cancel), 6 => Just(Op::Step)]
 }
 

@@ -36,13 +36,6 @@ impl Linear {
         }
     }
 
-    pub(super) fn outputs(&self) -> usize {
-        match self {
-            Self::Packed(linear) => linear.outputs(),
-            Self::Torch(linear) => linear.outputs(),
-        }
-    }
-
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Packed(linear) => linear.bytes(),

@@ -1,25 +1,24 @@
 //! The model on this machine's cores: kernels of our own, and libtorch where they have none for the machine.
 //!
 //! * [`CpuBackend`]: the [`Backend`]
-//! * [`options`]: how weights are held and how much memory the KV pool takes
 //! * `ops`: the operations of the model on rows in memory
 //! * `linear`, `torch`: the two ways to multiply
 //! * `step`: the rows of one forward
 
 mod linear;
 mod ops;
-pub mod options;
 mod step;
 mod torch;
 
 use firstlight_kernels::kv::{BLOCK_TOKENS, KvLayout, KvPool};
 use firstlight_kernels::pool::Pool;
+use firstlight_proto::vocabulary::fingerprint;
 
+use super::options::CpuOptions;
 use super::{Backend, BackendError, Chunk, KvGeometry, ModelInfo, check_chunks};
 use crate::model::Decoder;
 use crate::weights::{LoadError, WeightSource};
 use ops::CpuOps;
-pub use options::{CpuOptions, Dtype, KvSize, LinearKernels};
 use step::{LogitRows, Step, sequences};
 
 /// A model loaded for this machine's cores.
@@ -41,11 +40,9 @@ impl CpuBackend {
             layers: config.layers,
             kv_heads: config.kv_heads,
             head_dim: config.head_dim,
-            blocks: 0,
+            blocks: options.kv_blocks,
             kv_type: options.dtype.kv_type(),
         };
-        let block_bytes = layout.block_bytes();
-        let layout = KvLayout { blocks: options.kv.blocks(block_bytes), ..layout };
         let pool = Pool::new(options.threads);
         let mut ops = CpuOps::new(pool, KvPool::new(layout), config.heads, options);
         let decoder = Decoder::load(&mut ops, source)?;
@@ -53,6 +50,8 @@ impl CpuBackend {
             name: config.name.clone(),
             architecture: config.architecture.clone(),
             dtype: options.dtype.to_string(),
+            backend: "cpu",
+            tokenizer_hash: tokenizer_hash(source)?,
             device: ops.describe(),
             vocab_size: config.vocab_size,
             context_length: options.context_length.unwrap_or(usize::MAX).min(config.context_length),
@@ -60,8 +59,17 @@ impl CpuBackend {
             weight_bytes: ops.weight_bytes(),
             threads: options.threads,
         };
-        let kv = KvGeometry { block_tokens: BLOCK_TOKENS, blocks: layout.blocks, block_bytes };
+        let kv = KvGeometry {
+            block_tokens: BLOCK_TOKENS,
+            blocks: layout.blocks,
+            block_bytes: layout.block_bytes(),
+        };
         Ok(Self { decoder, ops, info, kv })
+    }
+
+    /// Gives the model another name than its own files do.
+    pub fn rename(&mut self, name: &str) {
+        self.info.name = name.to_owned();
     }
 
     /// The logits after every token of `chunk`, `[tokens, vocabulary]`; for perplexity and for tests.
@@ -97,4 +105,9 @@ impl Backend for CpuBackend {
     fn copy_block(&mut self, from: u32, to: u32) {
         self.ops.copy_block(from, to);
     }
+}
+
+fn tokenizer_hash(source: &dyn WeightSource) -> Result<String, LoadError> {
+    let vocabulary = source.vocabulary()?;
+    Ok(vocabulary.map_or_else(String::new, |tokens| fingerprint(tokens.iter().map(String::as_str))))
 }

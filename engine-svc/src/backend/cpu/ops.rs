@@ -13,9 +13,9 @@ use firstlight_kernels::rows::{Heads, Rows};
 use firstlight_kernels::{activation, elementwise, norm};
 
 use super::linear::Linear;
-use super::options::{CpuOptions, LinearKernels};
 use super::step::Step;
 use crate::backend::Chunk;
+use crate::backend::options::{CpuOptions, LinearKernels};
 use crate::model::Ops;
 use crate::weights::Matrix;
 use crate::weights::config::Norm;

@@ -13,7 +13,6 @@ pub struct TorchLinear {
     /// `[outputs, inputs]`.
     weights: Tensor,
     bias: Option<Tensor>,
-    outputs: usize,
     inputs: usize,
 }
 
@@ -36,11 +35,7 @@ impl TorchLinear {
             weights.narrow(0, first as i64, rows as i64).copy_(&values);
         }
         let bias = bias.map(|bias| Tensor::from_slice(bias).to_kind(kind));
-        Self { weights, bias, outputs, inputs }
-    }
-
-    pub(super) fn outputs(&self) -> usize {
-        self.outputs
+        Self { weights, bias, inputs }
     }
 
     pub(super) fn bytes(&self) -> usize {

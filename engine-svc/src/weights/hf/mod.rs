@@ -3,6 +3,7 @@
 mod config;
 mod names;
 mod safetensors_file;
+mod vocabulary;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -114,6 +115,10 @@ impl WeightSource for HfWeights {
     fn norm(&self, weight: Weight) -> Result<Vec<f32>, LoadError> {
         let name = self.place(weight).name;
         Ok(vector(&self.required(weight, format!("{name}.weight"))?))
+    }
+
+    fn vocabulary(&self) -> Result<Option<Vec<String>>, LoadError> {
+        vocabulary::read(&self.folder.join("tokenizer.json"))
     }
 
     fn release_pages(&self) {

@@ -21,9 +21,9 @@ async fn serve(flags: Serve) -> anyhow::Result<()> {
     logging::init(flags.service.log_format, &flags.service.log)?;
     let shutdown = Shutdown::on_signals(flags.drain_limit()?)?;
     let recorder = exporter::install(metrics::METRICS)?;
-    let metrics_addr =
-        exporter::serve(flags.service.metrics_listen, recorder, || (), shutdown.stop.clone()).await?;
     let live = Live::listen(flags.server()?, shutdown.clone()).await?;
+    let (scraped, stop) = (flags.service.metrics_listen, shutdown.stop.clone());
+    let metrics_addr = exporter::serve_with(scraped, recorder, live.live_metrics(), stop).await?;
 
     let load = tokio::task::spawn_blocking(move || load::load(&flags));
     let backend = tokio::select! {

@@ -14,7 +14,8 @@ mod tile;
 
 use half::bf16;
 
-use crate::pool::{INLINE_ELEMENTS, Pool, SharedMut};
+use crate::disjoint::SharedMut;
+use crate::pool::{INLINE_ELEMENTS, Pool};
 use block::{BLOCK, BlockPanels};
 use float::{Panels, Weight};
 use tile::{Ahead, Kernel, Operand, PANEL, Tile};

@@ -1,6 +1,5 @@
 //! The unit of work of a linear, and what a kernel is.
 
-#[cfg(target_arch = "x86_64")]
 use crate::prefetch;
 
 /// Outputs per panel of weights: three 512-bit vectors of accumulators.
@@ -26,7 +25,6 @@ impl Ahead {
     }
 
     /// Fetches one turn's lines.
-    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(super) fn fetch(&mut self) {
         prefetch::line(self.next);

@@ -10,13 +10,10 @@ use std::arch::x86_64::*;
 
 use half::bf16;
 
-use super::tile::{Tile, by_rows};
+use crate::linear::tile::{Tile, by_rows};
 
 /// Vectors across a panel.
 const VECTORS: usize = 3;
-
-/// How far ahead the panel is fetched: with few rows memory, not arithmetic, is the limit.
-const PREFETCH_BYTES: usize = 4096;
 
 /// `f32` weights and operands, up to 8 rows.
 ///
@@ -47,6 +44,7 @@ unsafe fn f32_rows<const ROWS: usize>(tile: &Tile) {
     let mut sums = [[_mm512_setzero_ps(); VECTORS]; ROWS];
     let mut w = tile.w.cast::<f32>();
     let mut x = tile.x;
+    let mut ahead = tile.ahead;
     for _ in 0..tile.k {
         // SAFETY: the panel has `k` groups of 48, each operand row `k` elements.
         unsafe {
@@ -54,7 +52,7 @@ unsafe fn f32_rows<const ROWS: usize>(tile: &Tile) {
             for (j, weight) in weights.iter_mut().enumerate() {
                 *weight = _mm512_load_ps(w.add(j * 16));
             }
-            fetch_ahead(w.cast());
+            ahead.fetch();
             multiply::<ROWS>(&mut sums, x, tile.x_stride, weights);
             w = w.add(VECTORS * 16);
             x = x.add(4);
@@ -73,6 +71,7 @@ unsafe fn bf16_dot_rows<const ROWS: usize>(tile: &Tile) {
     let mut sums = [[_mm512_setzero_ps(); VECTORS]; ROWS];
     let mut w = tile.w;
     let mut x = tile.x;
+    let mut ahead = tile.ahead;
     for _ in 0..tile.k.div_ceil(2) {
         // SAFETY: the panel has ⌈k / 2⌉ groups of 48 pairs, each operand row as many pairs.
         unsafe {
@@ -80,7 +79,7 @@ unsafe fn bf16_dot_rows<const ROWS: usize>(tile: &Tile) {
             for (j, weight) in weights.iter_mut().enumerate() {
                 *weight = pairs(_mm512_load_si512(w.add(j * 64).cast()));
             }
-            fetch_ahead(w);
+            ahead.fetch();
             for (row, sums) in sums.iter_mut().enumerate() {
                 let x = x.add(row * tile.x_stride).cast::<i32>().read_unaligned();
                 let x = pairs(_mm512_set1_epi32(x));
@@ -106,6 +105,7 @@ unsafe fn bf16_widen_rows<const ROWS: usize>(tile: &Tile) {
     let high_half = _mm512_set1_epi32(0xffff_0000_u32.cast_signed());
     let mut w = tile.w;
     let mut x = tile.x;
+    let mut ahead = tile.ahead;
     for pair in 0..tile.k.div_ceil(2) {
         // SAFETY: the panel has ⌈k / 2⌉ groups of 48 pairs, each operand row k elements.
         unsafe {
@@ -116,7 +116,7 @@ unsafe fn bf16_widen_rows<const ROWS: usize>(tile: &Tile) {
                 low[j] = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(both));
                 high[j] = _mm512_castsi512_ps(_mm512_and_si512(both, high_half));
             }
-            fetch_ahead(w);
+            ahead.fetch();
             multiply::<ROWS>(&mut sums, x, tile.x_stride, low);
             if 2 * pair + 1 < tile.k {
                 multiply::<ROWS>(&mut sums, x.add(4), tile.x_stride, high);
@@ -159,7 +159,7 @@ unsafe fn multiply<const ROWS: usize>(
 /// # Safety
 /// The machine must have AVX512-BF16.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-pub(super) unsafe fn round_to_bf16(from: &[f32], to: &mut [bf16]) {
+pub(in crate::linear) unsafe fn round_to_bf16(from: &[f32], to: &mut [bf16]) {
     assert_eq!(from.len(), to.len());
     let mut done = 0;
     while done < from.len() {
@@ -177,15 +177,6 @@ pub(super) unsafe fn round_to_bf16(from: &[f32], to: &mut [bf16]) {
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn fetch_ahead(w: *const u8) {
-    for j in 0..VECTORS {
-        // A prefetch may name any address.
-        _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(PREFETCH_BYTES + j * 64).cast());
-    }
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
 fn pairs(vector: __m512i) -> __m512bh {
     // SAFETY: both are 64 bytes of plain data.
     unsafe { std::mem::transmute::<__m512i, __m512bh>(vector) }
@@ -197,7 +188,7 @@ fn pairs(vector: __m512i) -> __m512bh {
 /// As [`Tile`] says; `row` and `vector` lie in it.
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn store(tile: &Tile, row: usize, vector: usize, sum: __m512) {
+pub(in crate::linear) unsafe fn store(tile: &Tile, row: usize, vector: usize, sum: __m512) {
     let column = vector * 16;
     let columns = tile.columns.saturating_sub(column).min(16);
     let mask = (0xffff_u32 >> (16 - columns)) as u16;

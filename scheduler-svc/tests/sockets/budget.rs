@@ -16,7 +16,12 @@ async fn a_lease_that_nobody_renews_gives_the_base_back() {
     let engine = Engine::start("e", forwards_of(1.0)).await;
     let scheduler = Scheduler::start(&[engine.addr], &["--max-active-requests", "9"]).await;
     let mut admin = scheduler.admin().await;
-    let lease = v1::LeaseBudgetRequest { change: active(3), ttl_ms: 150, holder: "test".into(), ..Default::default() };
+    let lease = v1::LeaseBudgetRequest {
+        change: active(3),
+        ttl_ms: 150,
+        holder: "test".into(),
+        ..Default::default()
+    };
     let leased = admin.lease_budget(lease.clone()).await.unwrap().into_inner().state.unwrap();
     assert_eq!(leased.budget.unwrap().max_active_requests, Some(3));
     let refused = admin.lease_budget(lease).await.unwrap_err();

@@ -4,7 +4,9 @@ use firstlight_proto::{
     error::Kind,
     serve::health::{DRAINING, LIVE, READY},
 };
-use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
+use tonic_health::pb::{
+    HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
+};
 
 use crate::harness::{Engine, STUCK, Scheduler, ask, collect, forwards_of, until};
 
@@ -90,4 +92,13 @@ async fn overload_alone_is_no_stall() {
         collect(pending),
     );
     assert!(watched && active.is_ok() && pending.is_ok());
+}
+
+#[tokio::test]
+async fn an_engine_is_found_by_its_name() {
+    let engine = Engine::start("e", forwards_of(1.0)).await;
+    let name = format!("localhost:{}", engine.addr.port());
+    let scheduler = Scheduler::start(&[], &["--engine-dns", &name, "--engine-dns-seconds", "0.1"]).await;
+    scheduler.has_engines(1).await;
+    assert_eq!(scheduler.complete(ask(3, 1)).await.unwrap().ids.len(), 3);
 }

@@ -64,7 +64,8 @@ async fn an_attempt_that_dies_before_its_first_token_is_a_lost_segment() {
 
 #[tokio::test]
 async fn when_one_engine_dies_the_other_takes_over_its_streams() {
-    let (dies, lives) = (Engine::start("dies", forwards_of(5.0)).await, Engine::start("lives", forwards_of(5.0)).await);
+    let (dies, lives) =
+        (Engine::start("dies", forwards_of(5.0)).await, Engine::start("lives", forwards_of(5.0)).await);
     let flags = ["--prefill-max-batch-size", "2"];
     let scheduler = Scheduler::start(&[dies.addr, lives.addr], &flags).await;
     let undisturbed = all(&scheduler).await;
@@ -86,7 +87,9 @@ async fn a_preempted_request_goes_on_where_it_was() {
     let engine = Engine::start("e", forwards_of(0.0)).await;
     let reserve = Scheduler::start(&[engine.addr], &[]).await;
     let long = |seed| v1::GenerateRequest {
-        prompt: Some(v1::generate_request::Prompt::TokenIds(v1::TokenIds { ids: vec![seed as u32 + 1; 1_000] })),
+        prompt: Some(v1::generate_request::Prompt::TokenIds(v1::TokenIds {
+            ids: vec![seed as u32 + 1; 1_000],
+        })),
         ..ask(3_000, seed)
     };
     let alone = reserve.complete(long(19)).await.unwrap();

@@ -28,7 +28,9 @@ async fn a_watcher_sees_both_services_spans_of_its_run() {
         }
     }
     let (first, finished) = (SpanEvent::FirstToken as i32, SpanEvent::Finished as i32);
-    let of = |id: &str| [(id.to_owned(), first, false), (id.to_owned(), first, true), (id.to_owned(), finished, false)];
+    let of = |id: &str| {
+        [(id.to_owned(), first, false), (id.to_owned(), first, true), (id.to_owned(), finished, false)]
+    };
     assert_eq!(seen, of("a").into_iter().chain(of("c")).collect());
 }
 
@@ -36,7 +38,8 @@ async fn a_watcher_sees_both_services_spans_of_its_run() {
 async fn a_request_without_a_token_still_has_its_wait_told() {
     let engine = Engine::start("e", forwards_of(5.0)).await;
     let scheduler = Scheduler::start(&[engine.addr], &["--max-active-requests", "1"]).await;
-    let mut spans = scheduler.telemetry().watch_spans(v1::WatchSpansRequest::default()).await.unwrap().into_inner();
+    let mut spans =
+        scheduler.telemetry().watch_spans(v1::WatchSpansRequest::default()).await.unwrap().into_inner();
     let _active = scheduler.client().generate(ask(10_000, 1)).await.unwrap();
     let request = v1::GenerateRequest { request_id: "gives-up".into(), ..ask(1, 2) };
     drop(scheduler.client().generate(request).await.unwrap());
@@ -55,7 +58,8 @@ async fn a_request_without_a_token_still_has_its_wait_told() {
 async fn a_probe_is_answered_in_this_machines_clock_domain() {
     let engine = Engine::start("e", forwards_of(1.0)).await;
     let scheduler = Scheduler::start(&[engine.addr], &[]).await;
-    let answer = scheduler.telemetry().probe_clock(v1::ProbeClockRequest { t1_ns: 7 }).await.unwrap().into_inner();
+    let answer =
+        scheduler.telemetry().probe_clock(v1::ProbeClockRequest { t1_ns: 7 }).await.unwrap().into_inner();
     assert_eq!((answer.t1_ns, answer.name.as_str()), (7, "scheduler"));
     assert!(answer.t2_ns <= answer.t3_ns);
     assert!(answer.domain.unwrap().shares_clock_with(&v1::ClockDomain::current().unwrap()));

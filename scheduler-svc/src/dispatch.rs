@@ -144,7 +144,7 @@ impl Dispatch {
     fn take_event(&mut self, event: Event) {
         match event {
             Event::Attached(attached) => self.attach(*attached),
-            Event::Said { engine, at, message, clock } => self.said(engine, at, message, clock),
+            Event::Said { engine, at, message, clock } => self.said(engine, at, *message, clock),
             Event::Lost { engine, reason } => self.lose(engine, &reason),
         }
     }

@@ -404,7 +404,9 @@ mod tests {
         metrics::with_local_recorder(&recorder, || {
             let metrics = Metrics::new();
             metrics.first_token(5, false, Some(&SEGMENTS.map(|segment| (segment, -1))));
-            [&metrics.itl, &metrics.latency, &metrics.round_requests].map(|h| h.record(1.0));
+            for histogram in [&metrics.itl, &metrics.latency, &metrics.round_requests] {
+                histogram.record(1.0);
+            }
             let now = firstlight_proto::clock::Stamp::from_ns(1);
             let core = crate::admission::Admission::new(Budget::default(), now).unwrap();
             let clock = v1::ClockOffset::default();

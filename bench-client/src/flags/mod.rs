@@ -2,11 +2,13 @@
 //!
 //! - [`run`]: `bench-client run`
 //! - [`load`]: how many requests, when, and what they ask
+//! - [`dataset`]: recorded or made-up requests
 //! - [`budget`]: limits of admission, leased for the run
 //! - [`sampling`]: how tokens are chosen
 //! - [`server`]: where the services are
 
 pub mod budget;
+pub mod dataset;
 pub mod load;
 pub mod run;
 pub mod sampling;

@@ -80,6 +80,9 @@ pub struct OutputFlags {
     /// Write one CSV line per request.
     #[arg(long, value_name = "FILE")]
     pub csv_out: Option<PathBuf>,
+    /// Write one self-contained HTML file with pictures.
+    #[arg(long, value_name = "FILE")]
+    pub html_out: Option<PathBuf>,
     /// Count requests that meet objectives: ttft=500ms,itl=50ms,tpot=60ms,latency=5s
     #[arg(long, value_name = "OBJECTIVES")]
     pub slo: Option<Slo>,

@@ -10,11 +10,13 @@
 //! - [`slo`]: which requests count towards goodput
 //! - [`vllm`]: the field names of `vllm bench serve`
 //! - [`text`]: the page a person reads
+//! - [`html`]: one file with pictures
 //! - [`rows`]: one line per request, as JSONL or CSV
 
 pub mod breakdown;
 pub mod clock_info;
 pub mod definitions;
+pub mod html;
 pub mod results;
 pub mod rows;
 pub mod slo;

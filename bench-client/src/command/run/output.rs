@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use crate::{
     flags::run::RunFlags,
     join::Joined,
-    report::{Results, rows, text, vllm},
+    report::{Results, html, rows, text, vllm},
     target::{Outcome, Record},
 };
 
@@ -25,6 +25,10 @@ pub fn write(flags: &RunFlags, joined: &[Joined<'_>], results: &Results) -> anyh
     }
     if let Some(path) = &output.csv_out {
         rows::write_csv(path, joined)?;
+    }
+    if let Some(path) = &output.html_out {
+        let page = html::page(results, &joined.iter().map(rows::row).collect::<Vec<_>>());
+        std::fs::write(path, page).with_context(|| format!("writing {}", path.display()))?;
     }
     if output.json {
         println!("{json}");

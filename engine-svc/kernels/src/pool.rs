@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 
 use crate::buffer::Buffer;
+use crate::disjoint::SharedMut;
 use crate::isa::Isa;
 
 /// Turns of the spin loop before parking: some tens of microseconds, a few times the cost of waking.
@@ -251,42 +252,6 @@ impl Drop for Pool {
             // A worker catches its job's panics, so it has none of its own to report.
             let _ = worker.join();
         }
-    }
-}
-
-/// A slice whose disjoint parts several threads write at once.
-pub(crate) struct SharedMut<'a, T> {
-    start: *mut T,
-    len: usize,
-    _borrow: std::marker::PhantomData<&'a mut [T]>,
-}
-
-// SAFETY: access goes through `slice`, whose callers promise disjoint parts.
-unsafe impl<T: Send> Sync for SharedMut<'_, T> {}
-
-impl<'a, T> SharedMut<'a, T> {
-    pub(crate) fn new(data: &'a mut [T]) -> SharedMut<'a, T> {
-        SharedMut { start: data.as_mut_ptr(), len: data.len(), _borrow: std::marker::PhantomData }
-    }
-
-    /// Elements `from..from + len`.
-    ///
-    /// # Safety
-    /// No other live reference may cover any of them.
-    #[inline]
-    #[expect(clippy::mut_from_ref, reason = "disjointness is the caller's promise")]
-    pub(crate) unsafe fn slice(&self, from: usize, len: usize) -> &mut [T] {
-        assert!(from <= self.len && len <= self.len - from);
-        // SAFETY: inside the borrowed slice, and exclusive by the caller's promise.
-        unsafe { std::slice::from_raw_parts_mut(self.start.add(from), len) }
-    }
-
-    /// Where element `from` lies; writing through it obeys the promise of [`SharedMut::slice`].
-    #[inline]
-    pub(crate) fn at(&self, from: usize) -> *mut T {
-        assert!(from <= self.len);
-        // SAFETY: inside the slice or one past its end.
-        unsafe { self.start.add(from) }
     }
 }
 

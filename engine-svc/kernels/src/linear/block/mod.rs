@@ -22,8 +22,9 @@ use half::f16;
 use super::WeightFormat;
 use super::tile::{Kernel, Operand, PANEL};
 use crate::buffer::Buffer;
+use crate::disjoint::SharedMut;
 use crate::isa::Isa;
-use crate::pool::{Pool, SharedMut};
+use crate::pool::Pool;
 
 /// Weights that share a scale.
 pub(super) const BLOCK: usize = 32;

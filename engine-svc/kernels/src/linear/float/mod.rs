@@ -13,8 +13,9 @@ use half::bf16;
 
 use super::tile::{Kernel, Operand, PANEL};
 use crate::buffer::Buffer;
+use crate::disjoint::SharedMut;
 use crate::isa::Isa;
-use crate::pool::{Pool, SharedMut};
+use crate::pool::Pool;
 
 /// A weight as stored in a panel.
 pub(super) trait Weight: bytemuck::Pod + Send + Sync {

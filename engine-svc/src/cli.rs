@@ -28,7 +28,7 @@ pub const BLOCK_TOKENS: usize = 16;
 ///
 /// Start one with a model file, then point scheduler-svc at it with `--engine HOST:PORT`.
 #[derive(Debug, Parser)]
-#[command(version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(version, args_conflicts_with_subcommands = true)]
 pub struct Cli {
     /// What to do instead of serving.
     #[command(subcommand)]
@@ -76,7 +76,7 @@ pub enum BackendKind {
 #[command(next_help_heading = "Model")]
 pub struct ModelArgs {
     /// A GGUF file, a Hugging Face folder, or with --load-format dummy the name of a config.
-    #[arg(long, env = "FIRSTLIGHT_MODEL", value_name = "PATH", required_if_eq("backend", "cpu"))]
+    #[arg(long, env = "FIRSTLIGHT_MODEL", value_name = "PATH")]
     pub model: Option<PathBuf>,
     /// Name told to clients; by default the one in the model's own files.
     #[arg(long, env = "FIRSTLIGHT_MODEL_NAME", value_name = "NAME")]
@@ -322,16 +322,11 @@ mod tests {
     }
 
     #[test]
-    fn the_cpu_backend_asks_for_a_model_and_the_sim_does_not() {
-        assert!(Cli::try_parse_from(["engine-svc"]).is_err());
-        let cli = Cli::try_parse_from(["engine-svc", "--backend", "sim"]).unwrap();
-        assert_eq!(cli.serve.sim().unwrap().kv.blocks, 2560);
-    }
-
-    #[test]
     fn tokens_are_rounded_up_to_blocks() {
         let cli = Cli::try_parse_from(["engine-svc", "--backend", "sim", "--kv-tokens", "17"]).unwrap();
         assert_eq!(cli.serve.capacity.blocks().unwrap(), 2);
+        let by_default = Cli::try_parse_from(["engine-svc", "--backend", "sim"]).unwrap();
+        assert_eq!(by_default.serve.sim().unwrap().kv.blocks, 2560);
         let none = Cli::try_parse_from(["engine-svc", "--backend", "sim", "--kv-blocks", "0"]).unwrap();
         assert!(none.serve.capacity.blocks().is_err());
     }

@@ -9,11 +9,7 @@ use firstlight_sim::planner::{BatchId, End, Limits, SeqId};
 use tonic::Status;
 
 use super::{
-    AttachmentKey, Outgoing,
-    attachment::Attachment,
-    command::Arrival,
-    run::{StepLoop, Waiting},
-    running::Running,
+    AttachmentKey, Outgoing, attachment::Attachment, command::Arrival, run::StepLoop, running::Running,
 };
 
 impl StepLoop {
@@ -58,13 +54,12 @@ impl StepLoop {
         for (handle, failure) in rejected {
             self.reject(key, handle, &failure);
         }
-        let waiting = Waiting { attachment: key, seq, sequences: batch.len() };
-        let nothing_to_begin = batch.is_empty();
-        self.batches.insert(id, waiting);
-        if nothing_to_begin {
-            self.batch_begun(id, self.config.clock.now());
-        } else {
-            self.planner.admit(id, batch);
+        if let Some(attachment) = self.attachments.get_mut(&key) {
+            attachment.batch_arrived(id, seq, batch.len());
+        }
+        match batch.is_empty() {
+            true => self.send_begun(key),
+            false => self.planner.admit(id, batch),
         }
     }
 
@@ -99,7 +94,6 @@ impl StepLoop {
             let running = self.running.remove(id.0 as usize);
             self.export(&running, SpanEvent::Finished, Kind::Cancelled.label());
         }
-        self.batches.retain(|_, waiting| waiting.attachment != key);
         if let Some(status) = status {
             attachment.outgoing.end(status);
         }

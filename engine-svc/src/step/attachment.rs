@@ -1,12 +1,12 @@
 //! One scheduler's stream as the loop sees it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use firstlight_proto::{
     clock::Stamp,
     v1::{self, FirstToken, RowEnd, Step, engine_message::Message},
 };
-use firstlight_sim::planner::{End, SeqId};
+use firstlight_sim::planner::{BatchId, End, SeqId};
 
 use super::{Outgoing, outgoing::NotTaken};
 
@@ -15,11 +15,22 @@ use super::{Outgoing, outgoing::NotTaken};
 pub(super) struct Attachment {
     pub(super) outgoing: Outgoing,
     pub(super) handles: HashMap<u32, SeqId>,
+    /// Batches of which `Begun` was not sent, in order.
+    batches: VecDeque<Waiting>,
     /// Last batch that has begun.
-    pub(super) last_seq: u64,
+    last_seq: u64,
     /// Since when its buffer has been short of room.
     pub(super) stalled_since: Option<Stamp>,
     rows: Columns,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    id: BatchId,
+    seq: u64,
+    /// Sequences that may still begin.
+    sequences: usize,
+    begun: Option<Stamp>,
 }
 
 #[derive(Debug, Default)]
@@ -32,7 +43,46 @@ struct Columns {
 
 impl Attachment {
     pub(super) fn new(outgoing: Outgoing) -> Self {
-        Self { outgoing, handles: HashMap::new(), last_seq: 0, stalled_since: None, rows: Columns::default() }
+        Self {
+            outgoing,
+            handles: HashMap::new(),
+            batches: VecDeque::new(),
+            last_seq: 0,
+            stalled_since: None,
+            rows: Columns::default(),
+        }
+    }
+
+    /// A batch arrived, with so many sequences that can begin.
+    pub(super) fn batch_arrived(&mut self, id: BatchId, seq: u64, sequences: usize) {
+        self.batches.push_back(Waiting { id, seq, sequences, begun: None });
+    }
+
+    /// The first prompt row of batch `id`, if it is one of ours, runs at `at`.
+    pub(super) fn batch_begun(&mut self, id: BatchId, at: Stamp) {
+        if let Some(waiting) = self.batches.iter_mut().find(|waiting| waiting.id == id) {
+            waiting.begun = Some(at);
+        }
+    }
+
+    /// A sequence of batch `id` is gone before it began.
+    pub(super) fn lost_from_batch(&mut self, id: BatchId) {
+        if let Some(waiting) = self.batches.iter_mut().find(|waiting| waiting.id == id) {
+            waiting.sequences = waiting.sequences.saturating_sub(1);
+        }
+    }
+
+    /// The `Begun` that are due: in order of seq, of batches that began, or of which nothing is left that could.
+    pub(super) fn take_begun(&mut self, now: Stamp) -> Vec<v1::Begun> {
+        let mut due = Vec::new();
+        while let Some(waiting) = self.batches.front() {
+            let at = waiting.begun.or_else(|| (waiting.sequences == 0).then_some(now));
+            let Some(at) = at else { break };
+            self.last_seq = waiting.seq;
+            due.push(v1::Begun { seq: waiting.seq, at_ns: at.ns() });
+            self.batches.pop_front();
+        }
+        due
     }
 
     /// Adds a row to the next `Step`.

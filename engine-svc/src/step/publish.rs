@@ -7,14 +7,10 @@ use firstlight_proto::{
     error::Failure,
     v1::{self, SpanEvent, engine_message::Message},
 };
-use firstlight_sim::planner::{BatchId, End, ForwardKind, ForwardPlan, Outcome, SeqId};
+use firstlight_sim::planner::{End, ForwardKind, ForwardPlan, Outcome, SeqId};
 use tonic::Status;
 
-use super::{
-    AttachmentKey,
-    run::{StepLoop, Waiting},
-    running::Running,
-};
+use super::{AttachmentKey, run::StepLoop, running::Running};
 
 impl StepLoop {
     /// Stamp 6 of the sequences whose first row is in `plan`, and `Begun` of the batches that left the inbox.
@@ -23,17 +19,25 @@ impl StepLoop {
             let cached = self.planner.sequence(row.id).map_or(0, |seq| seq.cached());
             self.running[row.id.0 as usize].begin(start, cached, &self.decode_first);
         }
-        for &id in &plan.begun {
-            self.batch_begun(id, start);
+        if plan.begun.is_empty() {
+            return;
+        }
+        let keys: Vec<AttachmentKey> = self.attachments.keys().copied().collect();
+        for key in keys {
+            if let Some(attachment) = self.attachments.get_mut(&key) {
+                plan.begun.iter().for_each(|&id| attachment.batch_begun(id, start));
+            }
+            self.send_begun(key);
         }
     }
 
-    pub(super) fn batch_begun(&mut self, id: BatchId, at: Stamp) {
-        let Some(Waiting { attachment: key, seq, .. }) = self.batches.remove(&id) else { return };
-        if let Some(attachment) = self.attachments.get_mut(&key) {
-            attachment.last_seq = seq;
+    /// Sends the `Begun` that are due to an attachment.
+    pub(super) fn send_begun(&mut self, key: AttachmentKey) {
+        let now = self.config.clock.now();
+        let due = self.attachments.get_mut(&key).map(|attachment| attachment.take_begun(now));
+        for begun in due.unwrap_or_default() {
+            self.send(key, Message::Begun(begun));
         }
-        self.send(key, Message::Begun(v1::Begun { seq, at_ns: at.ns() }));
     }
 
     pub(super) fn take_outcome(&mut self, outcome: &Outcome, at: Stamp) {
@@ -76,16 +80,12 @@ impl StepLoop {
         self.config.metrics.finished(end);
         if let Some(attachment) = self.attachments.get_mut(&running.attachment) {
             attachment.handles.remove(&running.handle);
+            attachment.lost_from_batch(running.batch);
             attachment.row(running.handle, token, Some(end));
         }
         self.export(&running, SpanEvent::Finished, end.label());
         // A batch of which nothing is left to begin gives its credit back.
-        if let Some(waiting) = self.batches.get_mut(&running.batch) {
-            waiting.sequences -= 1;
-            if waiting.sequences == 0 {
-                self.batch_begun(running.batch, self.config.clock.now());
-            }
-        }
+        self.send_begun(running.attachment);
     }
 
     pub(super) fn export(&self, running: &Running, event: SpanEvent, outcome: &str) {

@@ -10,7 +10,7 @@ use std::{
 use firstlight_proto::{error::Failure, inject::Segment, v1};
 use firstlight_sim::{
     kv::KvPool,
-    planner::{BatchId, End, ForwardKind, ForwardPlan, Planner},
+    planner::{End, ForwardKind, ForwardPlan, Planner},
     wait::DecodeFirstClock,
 };
 use slab::Slab;
@@ -34,18 +34,9 @@ pub(super) struct StepLoop {
     /// Indexed by [`SeqId`](firstlight_sim::planner::SeqId).
     pub(super) running: Slab<Running>,
     pub(super) attachments: HashMap<AttachmentKey, Attachment>,
-    /// Batches in the inbox.
-    pub(super) batches: HashMap<BatchId, Waiting>,
     pub(super) next_batch: u64,
     pub(super) decode_first: DecodeFirstClock,
     phase: Phase,
-}
-
-/// A batch that has not begun.
-pub(super) struct Waiting {
-    pub(super) attachment: AttachmentKey,
-    pub(super) seq: u64,
-    pub(super) sequences: usize,
 }
 
 #[derive(PartialEq)]
@@ -68,7 +59,6 @@ impl StepLoop {
             planner,
             running: Slab::new(),
             attachments: HashMap::new(),
-            batches: HashMap::new(),
             next_batch: 0,
             decode_first: DecodeFirstClock::default(),
             phase: Phase::Serving,

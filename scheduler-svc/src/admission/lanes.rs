@@ -29,7 +29,9 @@ pub(super) enum LaneName {
 }
 
 /// Place in the order of lanes: lowest first, compared from left to right.
-pub(super) type Rank = (i64, u64);
+pub(super) type Rank = (i64, u64, u64);
+
+const UNRANKED: Rank = (0, 0, 0);
 
 /// One queue with its clock.
 #[derive(Debug)]
@@ -107,6 +109,11 @@ impl Lanes {
         self.by_rank.first().map(|(_, id)| *id)
     }
 
+    /// The request whose turn it is.
+    pub fn next(&self) -> Option<Slot> {
+        self.get(self.first()?).head()
+    }
+
     /// The rank of the lane that is next to be served.
     pub fn lowest_rank(&self) -> Option<Rank> {
         self.by_rank.first().map(|(rank, _)| *rank)
@@ -131,7 +138,7 @@ impl Lanes {
             if self.by_deadline { Queue::Deadline(BTreeMap::new()) } else { Queue::Arrival(List::EMPTY) };
         self.made += 1;
         let clock = CauseClock::new(cause, now);
-        let (serial, rank) = (self.made, (0, 0));
+        let (serial, rank) = (self.made, UNRANKED);
         let lane = Lane { name, clock, followers: 0, charged: (0, None), serial, queue, len: 0, rank };
         let id = self.unused.pop().unwrap_or_else(|| {
             self.lanes.push(None);
@@ -139,7 +146,7 @@ impl Lanes {
         });
         self.lanes[id.0 as usize] = Some(lane);
         self.by_name.insert(name, id);
-        self.by_rank.insert(((0, 0), id));
+        self.by_rank.insert((UNRANKED, id));
         id
     }
 

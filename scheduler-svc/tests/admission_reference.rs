@@ -12,10 +12,13 @@ use scheduler_svc::admission::{
     Request, RequestState, Row, Step, Tenant, Tokens,
 };
 
-/// One event; numbers are reduced to what exists when it happens.
+/// Unit of time, ns: deadlines of a course lie up to 0.6 s apart.
+const UNIT: u64 = 3_000_017;
+
+/// One event; times in units, numbers are reduced to what exists when it happens.
 #[derive(Clone, Debug)]
 enum Event {
-    Pass { ns: u16 },
+    Pass { units: u16 },
     Offer { prompt: u8, max_new: u8, class: u8, tenant: u8, due_in: Option<u16> },
     Withdraw { which: u16 },
     Attach { kv_blocks: u8, context: u8, max_sequences: u8 },
@@ -28,7 +31,7 @@ enum Event {
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        8 => (0_u16..50).prop_map(|ns| Event::Pass { ns }),
+        8 => (0_u16..50).prop_map(|units| Event::Pass { units }),
         10 => (1_u8..60, 1_u8..40, 0_u8..3, 0_u8..3, proptest::option::of(0_u16..200)).prop_map(
             |(prompt, max_new, class, tenant, due_in)| Event::Offer { prompt, max_new, class, tenant, due_in }
         ),
@@ -61,13 +64,17 @@ fn budget() -> impl Strategy<Value = Budget> {
         policy: Policy::ALL[policy.0],
         lookahead: policy.1,
         force_fifo_every: policy.2,
-        max_overtaking_age: Duration::from_nanos(policy.3),
+        max_overtaking_age: units_of(policy.3),
         kv_promise: if policy.4 { KvPromise::Reserve } else { KvPromise::Optimistic },
         kv_margin: Tokens(policy.5),
         class_weights: [(Class(1), weights.0), (Class(2), weights.1)].into(),
-        aging: Duration::from_nanos(weights.2),
+        aging: units_of(weights.2),
         ..Budget::default()
     })
+}
+
+fn units_of(units: u64) -> Duration {
+    Duration::from_nanos(units * UNIT)
 }
 
 /// The core and the model side by side.
@@ -99,12 +106,12 @@ impl Pair {
     fn happen(&mut self, event: Event) {
         let now = self.now();
         match event {
-            Event::Pass { ns } => self.model.advance(ns.into()),
+            Event::Pass { units } => self.model.advance(i64::from(units) * UNIT as i64),
             Event::Offer { prompt, max_new, class, tenant, due_in } => {
                 let request = Request {
                     class: Class(class.into()),
                     tenant: Tenant(tenant.into()),
-                    deadline: due_in.map(|ns| now + Duration::from_nanos(ns.into())),
+                    deadline: due_in.map(|units| now + units_of(units.into())),
                     ..Request::new(Tokens(prompt.into()), Tokens(max_new.into()))
                 };
                 let queued = self.core.offer(now, request);

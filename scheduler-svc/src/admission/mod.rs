@@ -21,6 +21,7 @@
 mod book;
 mod budget;
 mod cause;
+mod deadlines;
 mod door;
 mod drain;
 mod engines;
@@ -125,7 +126,7 @@ pub struct EngineLimits {
 }
 
 impl Admission {
-    /// Bytes that one pending or active request occupies (`deadline` adds about 40 for its index).
+    /// Bytes that one pending or active request occupies.
     pub const BYTES_PER_REQUEST: usize = Book::BYTES_PER_REQUEST;
 
     /// An empty core without engines.

@@ -596,7 +596,10 @@ impl Model {
         if self.budget.policy == Policy::Deadline {
             let requests = &self.requests;
             let last = Stamp::from_ns(i64::MAX);
-            queue.sort_by_key(|r| (requests[*r].request.deadline.unwrap_or(last), *r));
+            queue.sort_by_key(|r| match requests[*r].request.deadline {
+                Some(deadline) => (deadline, *r),
+                None => (last, 0),
+            });
         }
     }
 

@@ -12,8 +12,8 @@ use scheduler_svc::admission::{
     Request, RequestState, Row, Step, Tenant, Tokens,
 };
 
-/// Unit of time, ns: deadlines of a course lie up to 0.6 s apart.
-const UNIT: u64 = 3_000_017;
+/// Unit of time, ns: deadlines of a course lie up to 2 s apart.
+const UNIT: u64 = 10_000_019;
 
 /// One event; times in units, numbers are reduced to what exists when it happens.
 #[derive(Clone, Debug)]

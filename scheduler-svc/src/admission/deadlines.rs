@@ -8,8 +8,8 @@ use firstlight_proto::clock::Stamp;
 
 use super::book::{Book, List, Slot};
 
-/// Width of a bucket: 2^24 ns, about 17 ms.
-const BUCKET_BITS: u32 = 24;
+/// Width of a bucket: 2^27 ns, about 0.13 s.
+const BUCKET_BITS: u32 = 27;
 
 /// Pending requests by deadline.
 #[derive(Debug)]

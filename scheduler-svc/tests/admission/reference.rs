@@ -1,10 +1,8 @@
 //! For any course of events the core decides and charges what the plain model does, to the nanosecond.
 
-mod admission_model;
-
 use std::{collections::HashMap, time::Duration};
 
-use admission_model::{Model, ModelRound, Place};
+use super::model::{Model, ModelRound, Place};
 use firstlight_proto::clock::Stamp;
 use proptest::prelude::*;
 use scheduler_svc::admission::{

@@ -16,9 +16,10 @@ mod item;
 mod product;
 mod softmax;
 
+use crate::disjoint::SharedMut;
 use crate::isa::Isa;
 use crate::kv::{BLOCK_TOKENS, KvData, KvLayout, KvPool};
-use crate::pool::{Pool, SharedMut};
+use crate::pool::Pool;
 use crate::rows::Rows;
 use item::{Item, Workspace};
 use softmax::State;
@@ -53,6 +54,13 @@ pub struct Sequence<'a> {
     pub first_position: usize,
     /// Blocks of the sequence, in order of position.
     pub block_table: &'a [u32],
+}
+
+impl Sequence<'_> {
+    /// The blocks that its rows reach, the last of them perhaps in part.
+    fn blocks(&self) -> &[u32] {
+        &self.block_table[..(self.first_position + self.rows).div_ceil(BLOCK_TOKENS)]
+    }
 }
 
 /// The attention work of one forward.
@@ -110,7 +118,7 @@ impl<'a> AttentionPlan<'a> {
                 "a block table of {} for {blocks} blocks",
                 sequence.block_table.len()
             );
-            for &block in &sequence.block_table[..blocks] {
+            for &block in sequence.blocks() {
                 assert!((block as usize) < layout.blocks, "block {block} of {}", layout.blocks);
             }
             let step = (QUERIES_PER_ITEM / group).max(1);

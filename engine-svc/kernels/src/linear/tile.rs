@@ -1,9 +1,40 @@
-//! The unit of work of a linear, and which kernel computes it on which instruction set.
+//! The unit of work of a linear, and what a kernel is.
 
-use super::portable;
-#[cfg(target_arch = "x86_64")]
-use super::{avx2, avx512};
-use crate::isa::Isa;
+use crate::prefetch;
+
+/// Outputs per panel of weights: three 512-bit vectors of accumulators.
+pub(super) const PANEL: usize = 48;
+
+/// Cache lines of weights that a kernel reads in one turn of its innermost loop.
+const LINES_PER_TURN: usize = PANEL * size_of::<f32>() / 64;
+
+/// Weights to bring into the cache while a tile is computed, so that reading memory and arithmetic
+/// overlap: a few lines in every turn of the innermost loop.
+#[derive(Clone, Copy)]
+pub(super) struct Ahead {
+    next: *const u8,
+    lines: usize,
+}
+
+impl Ahead {
+    /// For tile `index` of the `count` that are computed from the panel at `w`: its part of the next one.
+    pub(super) fn of_tile(w: *const u8, panel_bytes: usize, index: usize, count: usize) -> Ahead {
+        let lines = LINES_PER_TURN.div_ceil(count);
+        let part = panel_bytes * lines / LINES_PER_TURN;
+        Ahead { next: w.wrapping_add(panel_bytes + index * part % panel_bytes), lines }
+    }
+
+    /// Fetches one turn's lines.
+    #[inline(always)]
+    pub(super) fn fetch(&mut self) {
+        prefetch::line(self.next);
+        if self.lines > 1 {
+            prefetch::line(self.next.wrapping_add(64));
+            prefetch::line(self.next.wrapping_add(128));
+        }
+        self.next = self.next.wrapping_add(64 * self.lines);
+    }
+}
 
 /// A block of outputs: some rows of one panel's columns.
 ///
@@ -12,7 +43,7 @@ use crate::isa::Isa;
 pub(super) struct Tile {
     /// Operand and output rows, at most the kernel's maximum.
     pub(super) rows: usize,
-    /// Length of the sum, before padding to the weights' group.
+    /// Length of the sum, before the padding that the weights' layout adds.
     pub(super) k: usize,
     /// First operand row.
     pub(super) x: *const u8,
@@ -20,6 +51,8 @@ pub(super) struct Tile {
     pub(super) x_stride: usize,
     /// The weight panel.
     pub(super) w: *const u8,
+    /// What to fetch meanwhile.
+    pub(super) ahead: Ahead,
     /// First output.
     pub(super) y: *mut f32,
     /// Elements from one output row to the next.
@@ -40,6 +73,8 @@ pub(super) enum Operand {
     /// Activations rounded to bf16, rows padded to an even length with zeros.
     #[cfg(target_arch = "x86_64")]
     Bf16,
+    /// Activations quantised in blocks of 32, see [`block::operand`](super::block::operand).
+    Blocks,
 }
 
 /// One format's kernel for one instruction set.
@@ -53,11 +88,6 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    /// Rows of the next tile when `left` remain: equal blocks rather than a thin last one.
-    pub(super) fn height(&self, left: usize) -> usize {
-        left.div_ceil(left.div_ceil(self.max_rows))
-    }
-
     /// Computes one tile.
     ///
     /// # Safety
@@ -84,28 +114,21 @@ macro_rules! by_rows {
 #[cfg(target_arch = "x86_64")]
 pub(super) use by_rows;
 
-/// The kernel for `f32` weights.
-pub(super) fn f32_kernel(isa: Isa) -> Kernel {
-    match isa {
-        Isa::Portable => Kernel { max_rows: 1, operand: Operand::F32, compute: portable::f32_tile },
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => Kernel { max_rows: 4, operand: Operand::F32, compute: avx2::f32_tile },
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 | Isa::Avx512Bf16 => {
-            Kernel { max_rows: 8, operand: Operand::F32, compute: avx512::f32_tile }
-        }
-    }
-}
-
-/// The kernel for bf16 weights.
-pub(super) fn bf16_kernel(isa: Isa) -> Kernel {
-    match isa {
-        Isa::Portable => Kernel { max_rows: 1, operand: Operand::F32, compute: portable::bf16_tile },
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => Kernel { max_rows: 4, operand: Operand::F32, compute: avx2::bf16_tile },
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => Kernel { max_rows: 8, operand: Operand::F32, compute: avx512::bf16_widen_tile },
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx512Bf16 => Kernel { max_rows: 8, operand: Operand::Bf16, compute: avx512::bf16_dot_tile },
+/// Adds the bias and writes one output row.
+///
+/// # Safety
+/// As [`Tile`] says.
+pub(super) unsafe fn store_row(tile: &Tile, row: usize, sums: &[f32; PANEL]) {
+    // SAFETY: the tile owns these outputs.
+    let y = unsafe { std::slice::from_raw_parts_mut(tile.y.add(row * tile.y_stride), tile.columns) };
+    for (column, (y, sum)) in y.iter_mut().zip(sums).enumerate() {
+        let bias = if tile.bias.is_null() {
+            0.0
+        } else {
+            // SAFETY: a bias, where there is one, has 48 elements.
+            unsafe { *tile.bias.add(column) }
+        };
+        let value = sum + bias;
+        *y = if tile.add { *y + value } else { value };
     }
 }

@@ -233,7 +233,8 @@ impl Pair {
         self.model.turn_away_late();
         let mut numbers: Vec<_> = away.iter().map(|away| self.numbers[&away.key]).collect();
         let mut expected = std::mem::take(&mut self.model.turned_away);
-        (numbers.sort(), expected.sort());
+        numbers.sort();
+        expected.sort();
         assert_eq!(numbers, expected, "turned away");
         away.iter().for_each(|away| self.check_wait(self.numbers[&away.key], &away.waited));
         self.check();

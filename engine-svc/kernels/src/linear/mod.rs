@@ -274,7 +274,7 @@ impl PackedLinear {
         if n * rows * k < 4 * INLINE_ELEMENTS {
             (0..panels).for_each(column);
         } else {
-            pool.share(panels, column);
+            pool.share(panels, |_, panel| column(panel));
         }
     }
 

@@ -58,6 +58,14 @@ impl<'a> Workspace<'a> {
     }
 }
 
+/// Brings the first keys and values of an item into the cache.
+pub(super) fn fetch_first_block<T: Element>(inputs: &Inputs<'_>, data: &[T], item: &Item) {
+    let layout = &inputs.plan.layout;
+    let block = inputs.plan.sequences[item.sequence].blocks()[item.tiles.0 * TILE_TOKENS / BLOCK_TOKENS];
+    let start = layout.head_start(inputs.layer, block as usize, item.kv_head);
+    prefetch::slice(&data[start..][..layout.head_len()]);
+}
+
 /// Computes an item into the workspace's states.
 pub(super) fn compute<T: Element>(
     inputs: &Inputs<'_>,

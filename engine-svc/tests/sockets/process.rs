@@ -1,7 +1,7 @@
 //! The program itself: flags, signals, `/metrics`, health.
 
 use std::{
-    io::{BufRead as _, BufReader, Read as _},
+    io::{BufReader, Read as _},
     process::{Child, Command, Stdio},
 };
 
@@ -163,5 +163,5 @@ fn a_wrong_flag_is_named() {
     let sim = ["--backend", "sim", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"];
     assert!(fails(&[&sim[..], &["--kv-blocks", "0"]].concat()).contains("--kv-tokens"));
     assert!(fails(&[&sim[..], &["--inject-delay", "nowhere=1"]].concat()).contains("engine_wait"));
-    assert!(fails(&[&sim[..], &["--drain-seconds", "-1"]].concat()).contains("--drain-seconds"));
+    assert!(fails(&[&sim[..], &["--drain-seconds=-1"]].concat()).contains("--drain-seconds"));
 }

@@ -146,7 +146,7 @@ fn healthcheck_tells_a_ready_engine_from_none() {
     let program = Program::start(&[]);
     let check = |addr: &str| {
         let mut command = engine();
-        command.args(["healthcheck", "--addr", addr]).stderr(Stdio::null()).status().unwrap().success()
+        command.args(["healthcheck", addr]).stderr(Stdio::null()).status().unwrap().success()
     };
     assert!(check(&program.listen));
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

@@ -264,14 +264,10 @@ mod tests {
         assert_eq!(names.len(), METRICS.len());
         for metric in METRICS {
             assert!(metric.name.starts_with("firstlight_engine_"), "{}", metric.name);
-            assert_eq!(
-                matches!(metric.kind, Kind::Counter),
-                metric.name.ends_with("_total"),
-                "{}",
-                metric.name
-            );
-            let seconds = metric.unit == Unit::Seconds;
-            assert_eq!(seconds, metric.name.ends_with("_seconds"), "{}", metric.name);
+            let counts = matches!(metric.kind, Kind::Counter | Kind::SecondsCounter);
+            assert_eq!(counts, metric.name.ends_with("_total"), "{}", metric.name);
+            let base = metric.name.trim_end_matches("_total");
+            assert_eq!(metric.unit == Unit::Seconds, base.ends_with("_seconds"), "{}", metric.name);
         }
     }
 

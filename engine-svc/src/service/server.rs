@@ -139,16 +139,6 @@ impl Live {
         })
     }
 
-    /// Where it listens.
-    pub fn addr(&self) -> SocketAddr {
-        self.addr
-    }
-
-    /// The engine's name.
-    pub fn name(&self) -> &str {
-        &self.identity.name
-    }
-
     /// What `/metrics` appends to the recorder's page.
     pub fn live_metrics(&self) -> impl Fn() -> std::future::Ready<String> + Clone + Send + Sync + 'static {
         let (blocked, clock) = (self.blocked.clone(), self.identity.clock);
@@ -221,6 +211,11 @@ impl Ready {
     /// Where it listens.
     pub fn addr(&self) -> SocketAddr {
         self.live.addr
+    }
+
+    /// The engine's name.
+    pub fn name(&self) -> &str {
+        &self.live.identity.name
     }
 
     /// The way to the step loop.

@@ -134,6 +134,8 @@ impl StepLoop {
             prefilling: self.planner.prefilling() as u32,
             ..step.clone()
         };
+        // First, so that whoever has read the message can scrape what it says.
+        self.report_gauges();
         let made = self.config.clock.now();
         let full: Vec<AttachmentKey> = self
             .attachments
@@ -143,7 +145,6 @@ impl StepLoop {
         for key in full {
             self.overflow(key);
         }
-        self.report_gauges();
     }
 
     pub(super) fn send(&mut self, key: AttachmentKey, message: Message) {

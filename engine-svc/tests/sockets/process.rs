@@ -1,7 +1,7 @@
 //! The program itself: flags, signals, `/metrics`, health.
 
 use std::{
-    io::{BufRead as _, BufReader, Read as _},
+    io::{BufReader, Read as _},
     process::{Child, Command, Stdio},
 };
 
@@ -146,7 +146,7 @@ fn healthcheck_tells_a_ready_engine_from_none() {
     let program = Program::start(&[]);
     let check = |addr: &str| {
         let mut command = engine();
-        command.args(["healthcheck", "--addr", addr]).stderr(Stdio::null()).status().unwrap().success()
+        command.args(["healthcheck", addr]).stderr(Stdio::null()).status().unwrap().success()
     };
     assert!(check(&program.listen));
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -163,5 +163,5 @@ fn a_wrong_flag_is_named() {
     let sim = ["--backend", "sim", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"];
     assert!(fails(&[&sim[..], &["--kv-blocks", "0"]].concat()).contains("--kv-tokens"));
     assert!(fails(&[&sim[..], &["--inject-delay", "nowhere=1"]].concat()).contains("engine_wait"));
-    assert!(fails(&[&sim[..], &["--drain-seconds", "-1"]].concat()).contains("--drain-seconds"));
+    assert!(fails(&[&sim[..], &["--drain-seconds=-1"]].concat()).contains("--drain-seconds"));
 }

@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.."
 . scripts/pair.sh
 
 out=out/demo
-start_pair "$out" --model "$FIRSTLIGHT_MODEL" --dtype bf16
+start_pair "$out" --model "$FIRSTLIGHT_MODEL" --model-name SmolLM2-135M-Instruct --dtype bf16 \
+    -- --model "$FIRSTLIGHT_MODEL"
 
 echo
 echo 'The capital of France is'

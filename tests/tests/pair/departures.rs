@@ -59,10 +59,15 @@ async fn a_deadline_that_passes_in_the_queue_is_told_with_the_wait_by_cause() {
 
 #[tokio::test]
 async fn a_client_that_never_reads_loses_only_its_own_request() {
-    let pair = Pair::sim().engine(&["--sim-time-scale", "0"]).start().await;
+    let pair = Pair::sim()
+        .engine(&["--sim-time-scale", "0", "--context-length", "65536", "--kv-tokens", "131072"])
+        .scheduler(&["--stream-buffer", "256"])
+        .start()
+        .await;
     let idle = Page::of(&pair.engine_metrics[0]).await.sum(FREE);
     let lazy = Client::connect_narrow(&pair.scheduler.address).await;
-    let unread = lazy.open(ids_request(&[1], 8000)).await.unwrap();
+    // Far more than the transport and the stream's buffer hold together.
+    let unread = lazy.open(ids_request(&[1], 60_000)).await.unwrap();
     let overflow = wait::until("the overflow of a stream that is not read", || async {
         (cancels(&pair, "overflow").await == 1.0).then_some(())
     });

@@ -12,6 +12,8 @@ use firstlight_tests::{
 /// Longer than the patience of any wait here: a stream of these must be ended, it does not end by itself.
 const ENDLESS: u32 = 8000;
 const SLOW_STEPS: &[&str] = &["--sim-decode-base-us", "50000"];
+/// Logged once the first signal is taken: two signals sent before that would count as one.
+const DRAINING: &str = "a second signal stops at once";
 
 #[tokio::test]
 async fn a_scheduler_that_drains_finishes_its_streams_and_takes_no_new_ones() {
@@ -43,7 +45,7 @@ async fn a_second_signal_stops_a_scheduler_at_once() {
     let mut pair = with_endless_drain().start().await;
     let stream = begun(&pair.client().await, ENDLESS).await;
     pair.scheduler.terminate();
-    logged(|| pair.scheduler.log(), "draining").await;
+    logged(|| pair.scheduler.log(), DRAINING).await;
     pair.scheduler.terminate();
     stream.rest().await.expect_err("it is cut off");
     pair.scheduler.ended().await;
@@ -68,7 +70,7 @@ async fn a_second_signal_stops_an_engine_at_once_and_its_stream_moves_on() {
     // One stream on each engine: the emptier one is chosen.
     let streams = [begun(&client, 100).await, begun(&client, 100).await];
     pair.engines[0].terminate();
-    logged(|| pair.engines[0].log(), "draining").await;
+    logged(|| pair.engines[0].log(), DRAINING).await;
     pair.engines[0].terminate();
     pair.engines[0].ended().await;
     for stream in streams {

@@ -8,7 +8,9 @@
 
 use std::arch::x86_64::*;
 
-use super::operand::{MINUS_8_SUMS, MINUS_128_SUMS, RECORD, SCALE, SCALED_SUM};
+use super::operand::{
+    MINUS_8_SUMS, MINUS_128_SUMS, RECORD, SCALE, SCALED_SUM, by_blocks, inverse, put_numbers,
+};
 use super::{BLOCK, Encoding, GROUP_BYTES, NUMBERS_BYTES};
 use crate::linear::WeightFormat;
 use crate::linear::float::avx512::store;
@@ -172,6 +174,34 @@ unsafe fn add_block<const ROWS: usize, const FORMAT: u8>(
             }
         }
     }
+}
+
+/// See [`operand`](super::operand).
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(super) fn quantise_row(row: &[f32], out: &mut [u8]) {
+    by_blocks(row, out, |from, to| quantise_block(from, to));
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn quantise_block(from: &[f32; BLOCK], to: &mut [u8; RECORD]) {
+    /// Quiet and signalling NaN, both infinities.
+    const NOT_FINITE: i32 = 0x99;
+    // SAFETY: a block is two vectors.
+    let (a, b) = unsafe { (_mm512_loadu_ps(from.as_ptr()), _mm512_loadu_ps(from.as_ptr().add(16))) };
+    let largest = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(b)));
+    let scale = largest / 127.0;
+    let factor = _mm512_set1_ps(inverse(scale));
+    let a_codes = _mm512_cvtps_epi32(_mm512_mul_ps(a, factor));
+    let b_codes = _mm512_cvtps_epi32(_mm512_mul_ps(b, factor));
+    // SAFETY: a record begins with the bytes of a block.
+    unsafe {
+        _mm_storeu_si128(to.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(a_codes));
+        _mm_storeu_si128(to.as_mut_ptr().add(16).cast(), _mm512_cvtepi32_epi8(b_codes));
+    }
+    let sum = _mm512_reduce_add_epi32(_mm512_add_epi32(a_codes, b_codes));
+    let not_finite = _mm512_fpclass_ps_mask::<NOT_FINITE>(a) | _mm512_fpclass_ps_mask::<NOT_FINITE>(b);
+    put_numbers(to, if not_finite == 0 { scale } else { f32::NAN }, sum);
 }
 
 /// # Safety

@@ -11,8 +11,7 @@ use std::arch::x86_64::*;
 use super::operand::{
     MINUS_8_SUMS, MINUS_128_SUMS, RECORD, SCALE, SCALED_SUM, by_blocks, inverse, put_numbers,
 };
-use super::{BLOCK, Encoding, GROUP_BYTES, NUMBERS_BYTES};
-use crate::linear::WeightFormat;
+use super::{BLOCK, Encoding, GROUP_BYTES, NUMBERS_BYTES, Q4_0, Q4_1, Q8_0};
 use crate::linear::float::avx512::store;
 use crate::linear::tile::{Ahead, Tile};
 
@@ -21,10 +20,6 @@ pub(super) const MAX_ROWS: usize = 4;
 
 /// Strips of a panel, all computed together: an operand once loaded meets three vectors of weights.
 const STRIPS: usize = 3;
-
-const Q8_0: u8 = 0;
-const Q4_0: u8 = 1;
-const Q4_1: u8 = 2;
 
 macro_rules! kernel {
     ($(#[$doc:meta])* $name:ident, $format:ident) => {
@@ -63,17 +58,9 @@ kernel!(
     Q4_1
 );
 
-const fn encoding(format: u8) -> Encoding {
-    match format {
-        Q8_0 => Encoding { format: WeightFormat::Q8_0, bits: 8, minimum: false },
-        Q4_0 => Encoding { format: WeightFormat::Q4_0, bits: 4, minimum: false },
-        _ => Encoding { format: WeightFormat::Q4_1, bits: 4, minimum: true },
-    }
-}
-
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,f16c")]
 unsafe fn rows<const ROWS: usize, const FORMAT: u8>(tile: &Tile) {
-    let encoding = const { encoding(FORMAT) };
+    let encoding = const { Encoding::numbered(FORMAT) };
     let blocks = tile.k.div_ceil(BLOCK);
     let strip_bytes = encoding.strip_bytes(blocks);
     let mut sums = [[_mm512_setzero_ps(); STRIPS]; ROWS];
@@ -135,7 +122,7 @@ unsafe fn add_block<const ROWS: usize, const FORMAT: u8>(
             };
             dots[row] = [offset; STRIPS];
         }
-        for group in 0..const { encoding(FORMAT).groups() } {
+        for group in 0..const { Encoding::numbered(FORMAT).groups() } {
             let x = x.add(group * 4);
             ahead.fetch();
             for strip in 0..STRIPS {

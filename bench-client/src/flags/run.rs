@@ -5,7 +5,11 @@ use std::path::PathBuf;
 use clap::Args;
 use firstlight_proto::{clock::Drift, inject::Injection};
 
-use super::{budget::BudgetFlags, load::LoadFlags, sampling::SamplingFlags, server::ServerFlags};
+use crate::{audit::watch::Listeners, report::slo::Slo, target::openai::Api};
+
+use super::{
+    budget::BudgetFlags, dataset::DatasetFlags, load::LoadFlags, sampling::SamplingFlags, server::ServerFlags,
+};
 
 /// Makes load and prints where TTFT goes.
 #[derive(Args, Clone, Debug)]
@@ -13,9 +17,15 @@ pub struct RunFlags {
     /// Where the services are.
     #[command(flatten)]
     pub server: ServerFlags,
+    /// Another kind of server.
+    #[command(flatten)]
+    pub http: HttpFlags,
     /// The load.
     #[command(flatten)]
     pub load: LoadFlags,
+    /// Recorded or made-up requests.
+    #[command(flatten)]
+    pub dataset: DatasetFlags,
     /// How tokens are chosen.
     #[command(flatten)]
     pub sampling: SamplingFlags,
@@ -25,6 +35,9 @@ pub struct RunFlags {
     /// What to write, and what counts as failure.
     #[command(flatten)]
     pub output: OutputFlags,
+    /// Balances with the services' own metrics.
+    #[command(flatten)]
+    pub audit: AuditFlags,
     /// Do not measure this client against a server of its own before the run.
     #[arg(long)]
     pub no_self_check: bool,
@@ -37,6 +50,45 @@ pub struct RunFlags {
     /// Share of spans to forget on purpose, 0 to 1, to test the breakdown.
     #[arg(long, value_name = "SHARE", hide = true, default_value_t = 0.0)]
     pub drop_spans: f64,
+}
+
+/// Servers that speak OpenAI's HTTP API.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Server")]
+pub struct HttpFlags {
+    /// Load this OpenAI-compatible server instead: http://HOST:PORT
+    #[arg(long, value_name = "URL")]
+    pub openai: Option<String>,
+    /// Which of its two APIs.
+    #[arg(long, value_enum, default_value_t = Api::Completions, requires = "openai")]
+    pub openai_api: Api,
+    /// Model to ask for; by default the one that is served.
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
+}
+
+/// The conservation audit.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Audit")]
+pub struct AuditFlags {
+    /// Fail unless requests, tokens, segment sums and Little's law agree with the services' own metrics;
+    /// the load must be their only traffic.
+    #[arg(long)]
+    pub audit: bool,
+    /// The scheduler's metrics listener.
+    #[arg(long, default_value = "127.0.0.1:9070", value_name = "HOST:PORT")]
+    pub scheduler_metrics: String,
+    /// Every engine's metrics listener.
+    #[arg(long, default_value = "127.0.0.1:9071", value_delimiter = ',', value_name = "HOST:PORT,…")]
+    pub engine_metrics: Vec<String>,
+}
+
+impl AuditFlags {
+    /// Where to scrape; `None` when no audit was asked for.
+    pub fn listeners(&self) -> Option<Listeners> {
+        let (scheduler, engines) = (self.scheduler_metrics.clone(), self.engine_metrics.clone());
+        self.audit.then_some(Listeners { scheduler, engines })
+    }
 }
 
 /// Output.
@@ -55,6 +107,15 @@ pub struct OutputFlags {
     /// Write one CSV line per request.
     #[arg(long, value_name = "FILE")]
     pub csv_out: Option<PathBuf>,
+    /// Write one self-contained HTML file with pictures.
+    #[arg(long, value_name = "FILE")]
+    pub html_out: Option<PathBuf>,
+    /// Count requests that meet objectives: ttft=500ms,itl=50ms,tpot=60ms,latency=5s
+    #[arg(long, value_name = "OBJECTIVES")]
+    pub slo: Option<Slo>,
+    /// Print what the figures mean below them.
+    #[arg(long)]
+    pub definitions: bool,
     /// Print nothing but errors.
     #[arg(long, short)]
     pub quiet: bool,

@@ -5,6 +5,20 @@
 //! * `float`: `f32` and bf16 weights, their layout and their kernels by instruction set
 //! * `block`: 8-bit and 4-bit weights with a scale per 32, likewise
 //!
+//! ```
+//! use firstlight_kernels::linear::{PackedLinear, WeightFormat, Write};
+//! use firstlight_kernels::pool::Pool;
+//!
+//! let pool = Pool::new(2);
+//! let weights = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]];
+//! let linear = PackedLinear::pack(&pool, WeightFormat::Bf16, (2, 3), Some(&[0.5, 0.0]), |index, row| {
+//!     row.copy_from_slice(&weights[index]);
+//! });
+//! let mut y = [0.0; 2];
+//! linear.forward(&pool, &[1.0, 1.0, 1.0], &mut y, Write::Set);
+//! assert_eq!(y, [6.5, 15.0]);
+//! ```
+//!
 //! Each output element is one accumulator summed over k in ascending order, whatever the number of
 //! rows: this is what makes a linear batch-invariant.
 
@@ -14,7 +28,8 @@ mod tile;
 
 use half::bf16;
 
-use crate::pool::{Pool, SharedMut};
+use crate::disjoint::SharedMut;
+use crate::pool::{INLINE_ELEMENTS, Pool};
 use block::{BLOCK, BlockPanels};
 use float::{Panels, Weight};
 use tile::{Ahead, Kernel, Operand, PANEL, Tile};
@@ -26,7 +41,8 @@ const ELEMENTS_PER_PASS: usize = 384 * 1024;
 ///
 /// The `Q` formats are those of GGUF: blocks of 32 weights along k with a 16-bit scale (and for
 /// `Q4_1` a minimum). With them activations too are quantised, to 8 bits with a scale per 32 of each
-/// row, and multiplied as integers; a non-finite activation makes its row NaN.
+/// row, and multiplied as integers; a non-finite activation makes its row NaN. Weights to be quantised must
+/// be finite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WeightFormat {
     /// 32-bit floats throughout.
@@ -256,10 +272,10 @@ impl PackedLinear {
             }
         };
         let panels = n.div_ceil(PANEL);
-        if panels * rows * k < 4 * crate::pool::INLINE_ELEMENTS {
+        if n * rows * k < 4 * INLINE_ELEMENTS {
             (0..panels).for_each(column);
         } else {
-            pool.share(panels, column);
+            pool.share(panels, |_, panel| column(panel));
         }
     }
 

@@ -57,7 +57,8 @@ async fn a_passed_deadline_frees_blocks_and_tells_the_wait_by_cause() {
 #[tokio::test]
 async fn a_client_that_never_reads_loses_only_its_own_request() {
     let engine = Engine::start("e", forwards_of(0.0)).await;
-    let scheduler = Scheduler::start(&[engine.addr], &["--stream-buffer", "64"]).await;
+    // Whoever asks for fewer tokens than the buffer holds cannot overflow it, however slow the machine.
+    let scheduler = Scheduler::start(&[engine.addr], &["--stream-buffer", "256"]).await;
     let other = connect(scheduler.running.addr).await;
     let mut deaf = firstlight_proto::v1::inference_client::InferenceClient::new(other);
     let unread = deaf.generate(ask(30_000, 1)).await.unwrap().into_inner();

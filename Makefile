@@ -46,7 +46,7 @@ test-long: setup
 	cargo nextest run $(CARGO_FLAGS) --profile long --run-ignored all
 
 golden:
-	tests/golden/make_golden.sh
+	python3 tests/golden/make_golden.py
 
 bench-seed bench-admission bench-engine bench-pair bench-peers:
 	@echo "make $@: missing: this benchmark is not written yet" >&2; exit 1

@@ -7,6 +7,8 @@
 //! - [`error`]: every failure a caller can see, and its gRPC, HTTP and metrics form
 //! - [`cause`]: why a request waited, for people and labels
 //! - [`inject`]: known delays at the hand-overs between segments, to test the breakdown by truth
+//! - [`offset`]: how far another process's clock is from ours, and how sure that is
+//! - [`vocabulary`]: whether two processes mean the same tokens
 //! - [`serve`]: what the two services have in common around their work
 
 pub mod cause;
@@ -14,7 +16,9 @@ pub mod clock;
 pub mod domain;
 pub mod error;
 pub mod inject;
+pub mod offset;
 pub mod serve;
+pub mod vocabulary;
 
 /// Generated from `firstlight/v1/*.proto`; documented there, field by field.
 #[allow(missing_docs, clippy::all)]

@@ -1,1 +1,3 @@
 //! Firstlight scheduler: pending queue, admission budget, tokens and text, streaming to clients
+
+pub mod admission;

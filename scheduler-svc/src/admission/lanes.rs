@@ -1,0 +1,200 @@
+//! Lanes: the queues requests wait in. `fifo`, `pack`, `deadline` and `adaptive` have one, `priority` one
+//! for each class, `fair` one for each tenant. The lane of the lowest rank is next to be served.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use firstlight_proto::clock::Stamp;
+
+use super::{
+    book::{Book, List, Slot},
+    cause::Cause,
+    ledger::CauseClock,
+    request::{Class, Tenant},
+};
+
+/// Which lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct LaneId(u32);
+
+/// Whose lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum LaneName {
+    /// The only one.
+    Only,
+    /// A class's.
+    Class(Class),
+    /// A tenant's.
+    Tenant(Tenant),
+}
+
+/// Place in the order of lanes: lowest first, compared from left to right.
+pub(super) type Rank = (i64, u64);
+
+/// One queue with its clock.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub name: LaneName,
+    /// Runs on the lane's cut.
+    pub clock: CauseClock,
+    /// Requests that follow `clock`.
+    pub followers: usize,
+    queue: Queue,
+    len: usize,
+    rank: Rank,
+}
+
+/// The order within a lane.
+#[derive(Debug)]
+enum Queue {
+    Arrival(List),
+    Deadline(BTreeMap<(Stamp, u64), Slot>),
+}
+
+impl Lane {
+    /// The request at the head.
+    pub fn head(&self) -> Option<Slot> {
+        match &self.queue {
+            Queue::Arrival(list) => list.first(),
+            Queue::Deadline(map) => map.first_key_value().map(|(_, slot)| *slot),
+        }
+    }
+
+    /// Its requests, in order.
+    pub fn iter<'a>(&'a self, book: &'a Book) -> Box<dyn Iterator<Item = Slot> + 'a> {
+        match &self.queue {
+            Queue::Arrival(list) => Box::new(list.iter(book)),
+            Queue::Deadline(map) => Box::new(map.values().copied()),
+        }
+    }
+}
+
+/// All lanes that hold a request.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    lanes: Vec<Option<Lane>>,
+    unused: Vec<LaneId>,
+    by_name: BTreeMap<LaneName, LaneId>,
+    by_rank: BTreeSet<(Rank, LaneId)>,
+    by_deadline: bool,
+}
+
+impl Lanes {
+    /// No lanes yet; they will be ordered by deadline, or by arrival.
+    pub fn new(by_deadline: bool) -> Self {
+        Self {
+            lanes: Vec::new(),
+            unused: Vec::new(),
+            by_name: BTreeMap::new(),
+            by_rank: BTreeSet::new(),
+            by_deadline,
+        }
+    }
+
+    /// The lane that is next to be served.
+    pub fn first(&self) -> Option<LaneId> {
+        self.by_rank.first().map(|(_, id)| *id)
+    }
+
+    /// The rank of the lane that is next to be served.
+    pub fn lowest_rank(&self) -> Option<Rank> {
+        self.by_rank.first().map(|(rank, _)| *rank)
+    }
+
+    /// Every lane, by rank.
+    pub fn ids(&self) -> impl Iterator<Item = LaneId> + '_ {
+        self.by_rank.iter().map(|(_, id)| *id)
+    }
+
+    /// The lane of that name, if it holds a request.
+    pub fn find(&self, name: LaneName) -> Option<LaneId> {
+        self.by_name.get(&name).copied()
+    }
+
+    /// The lane of that name, made when it is not there; a new lane's clock runs on `cause`.
+    pub fn find_or_make(&mut self, name: LaneName, cause: Cause, now: Stamp) -> LaneId {
+        if let Some(id) = self.find(name) {
+            return id;
+        }
+        let queue =
+            if self.by_deadline { Queue::Deadline(BTreeMap::new()) } else { Queue::Arrival(List::EMPTY) };
+        let lane =
+            Lane { name, clock: CauseClock::new(cause, now), followers: 0, queue, len: 0, rank: (0, 0) };
+        let id = self.unused.pop().unwrap_or_else(|| {
+            self.lanes.push(None);
+            LaneId(self.lanes.len() as u32 - 1)
+        });
+        self.lanes[id.0 as usize] = Some(lane);
+        self.by_name.insert(name, id);
+        self.by_rank.insert(((0, 0), id));
+        id
+    }
+
+    pub fn get(&self, id: LaneId) -> &Lane {
+        self.lanes[id.0 as usize].as_ref().expect("lanes are dropped only when empty")
+    }
+
+    pub fn get_mut(&mut self, id: LaneId) -> &mut Lane {
+        self.lanes[id.0 as usize].as_mut().expect("lanes are dropped only when empty")
+    }
+
+    /// Gives a lane its place in the order.
+    pub fn set_rank(&mut self, id: LaneId, rank: Rank) {
+        let old = std::mem::replace(&mut self.get_mut(id).rank, rank);
+        if old != rank {
+            self.by_rank.remove(&(old, id));
+            self.by_rank.insert((rank, id));
+        }
+    }
+
+    /// Puts a request at the back of its lane (or where its deadline belongs).
+    pub fn push_back(&mut self, book: &mut Book, id: LaneId, slot: Slot) {
+        let lane = self.get_mut(id);
+        lane.len += 1;
+        match &mut lane.queue {
+            Queue::Arrival(list) => list.push_back(book, slot),
+            Queue::Deadline(map) => {
+                map.insert(by_deadline(book, slot), slot);
+            }
+        }
+    }
+
+    /// Puts a request at the front of its lane (or where its deadline belongs).
+    pub fn push_front(&mut self, book: &mut Book, id: LaneId, slot: Slot) {
+        let lane = self.get_mut(id);
+        lane.len += 1;
+        match &mut lane.queue {
+            Queue::Arrival(list) => list.push_front(book, slot),
+            Queue::Deadline(map) => {
+                map.insert(by_deadline(book, slot), slot);
+            }
+        }
+    }
+
+    /// Takes a request out; drops the lane when that leaves it empty. Whether the lane is still there.
+    pub fn remove(&mut self, book: &mut Book, id: LaneId, slot: Slot) -> bool {
+        let lane = self.get_mut(id);
+        lane.len -= 1;
+        match &mut lane.queue {
+            Queue::Arrival(list) => list.remove(book, slot),
+            Queue::Deadline(map) => {
+                map.remove(&by_deadline(book, slot));
+            }
+        }
+        if lane.len > 0 {
+            return true;
+        }
+        debug_assert_eq!(lane.followers, 0);
+        let (name, rank) = (lane.name, lane.rank);
+        self.by_name.remove(&name);
+        self.by_rank.remove(&(rank, id));
+        self.lanes[id.0 as usize] = None;
+        self.unused.push(id);
+        false
+    }
+}
+
+/// Requests without a deadline come after all that have one.
+fn by_deadline(book: &Book, slot: Slot) -> (Stamp, u64) {
+    let entry = book.get(slot);
+    (entry.request.deadline.unwrap_or(Stamp::from_ns(i64::MAX)), entry.arrival)
+}

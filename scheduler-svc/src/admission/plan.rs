@@ -1,0 +1,177 @@
+//! Planning: one round, from the choice of an engine to what is charged to those left behind.
+
+use firstlight_proto::clock::Stamp;
+
+use super::{
+    Admission,
+    book::{Active, Place, Slot},
+    budget::Policy,
+    cause::Cause,
+    kv,
+    lanes::LaneId,
+    policy,
+    report::{EngineId, Geometry},
+    request::Blocks,
+    round::{Admitted, Need, Room, Round},
+};
+
+/// A round being put together.
+pub(super) struct Draft {
+    pub now: Stamp,
+    pub engine: EngineId,
+    pub geometry: Geometry,
+    pub room: Room,
+    pub batch: Vec<Admitted>,
+    /// What refused the request whose turn it was.
+    pub stopped_by: Option<Cause>,
+    /// Requests that were examined and left, with what refused each.
+    pub passed: Vec<(Slot, Cause)>,
+    seq: u64,
+    promised: u64,
+    worst: u64,
+    latest: Latest,
+}
+
+impl Admission {
+    pub(super) fn plan_round(&mut self, now: Stamp) -> Option<Round> {
+        let mut draft = self.draft(now)?;
+        policy::fill(self, &mut draft);
+        self.judge(&draft);
+        self.bound_by = draft.stopped_by;
+        if draft.batch.is_empty() {
+            return None;
+        }
+        let Draft { engine, seq, batch, stopped_by: bound_by, promised, worst, .. } = draft;
+        let requests = batch.len() as u32;
+        self.engines.get_mut(engine).expect("it was chosen").send(requests, promised, worst);
+        self.drain.count(now, requests.into());
+        self.last_admission = now;
+        Some(Round { engine, seq, at: now, batch, bound_by, budget_version: self.budget_version })
+    }
+
+    /// A round for the engine that is next, if any has credit.
+    fn draft(&self, now: Stamp) -> Option<Draft> {
+        let lanes = &self.waiting.lanes;
+        let next = lanes.first().and_then(|lane| lanes.get(lane).head());
+        let next = next.map(|slot| &self.book.get(slot).request);
+        let engine = self.engines.choose(&self.budget, next)?;
+        let account = self.engines.get(engine).expect("it was chosen");
+        let active_left = self.budget.max_active_requests.saturating_sub(self.active);
+        let room = account.room(&self.budget, active_left);
+        let places = room.places.min(room.active).min(self.waiting.len() as u32);
+        Some(Draft {
+            now,
+            engine,
+            geometry: account.geometry,
+            room,
+            batch: Vec::with_capacity(places as usize),
+            stopped_by: None,
+            passed: Vec::new(),
+            seq: account.next_seq(),
+            promised: 0,
+            worst: 0,
+            latest: Latest::default(),
+        })
+    }
+
+    /// What it takes to admit a request to an engine of this geometry. One that it could not even hold
+    /// empty needs more blocks than there are.
+    pub(super) fn need(&self, slot: Slot, geometry: &Geometry) -> Need {
+        let entry = self.book.get(slot);
+        let need = kv::need(entry, geometry, &self.budget);
+        if kv::fits(&entry.request, geometry, &self.budget) {
+            need
+        } else {
+            Need { blocks: Blocks(u32::MAX), ..need }
+        }
+    }
+
+    /// Moves a pending request into the round; the room has been checked.
+    pub(super) fn admit(&mut self, draft: &mut Draft, slot: Slot, need: Need) {
+        let from = self.book.pending(slot).lane;
+        let (waited, lane) = self.waiting.leave(&mut self.book, slot, draft.now);
+        draft.room.take(need);
+        let key = self.book.key(slot);
+        let entry = self.book.get_mut(slot);
+        let worst = kv::worst(&entry.request, &draft.geometry);
+        let (arrival, tenant, generated) = (entry.arrival, entry.request.tenant, entry.generated);
+        entry.behind = waited.behind;
+        entry.place = Place::Active(Active {
+            engine: draft.engine,
+            seq: draft.seq,
+            admitted: draft.now,
+            promised: need.blocks,
+            worst,
+            waited: waited.by_cause,
+            withdrawn: false,
+        });
+        let resumed = entry.preemptions > 0 || generated.0 > 0;
+        let engine = self.engines.get_mut(draft.engine).expect("it was chosen");
+        engine.members.push_back(&mut self.book, slot);
+        self.active += 1;
+        draft.promised += u64::from(need.blocks.0);
+        draft.worst += u64::from(worst.0);
+        draft.latest.add(from, arrival);
+        draft.batch.push(Admitted { key, waited, generated });
+        if self.budget.policy == Policy::Fair {
+            // What is computed again after a loss or a preemption is not the tenant's doing.
+            self.served.charge(tenant, if resumed { 0 } else { need.tokens.0 });
+            self.served.take_turn(tenant);
+        }
+        if let Some(lane) = lane {
+            policy::rank(self, lane);
+        }
+    }
+
+    /// Charges those left behind.
+    fn judge(&mut self, draft: &Draft) {
+        let several =
+            !matches!(self.budget.policy, Policy::Fifo | Policy::Pack | Policy::Deadline | Policy::Adaptive);
+        let budget = &self.budget;
+        let cut = |book: &super::book::Book, lane: LaneId, head: Slot| {
+            let entry = book.get(head);
+            if several && draft.latest.elsewhere(lane) > Some(entry.arrival) {
+                return Cause::FairShare;
+            }
+            let mut need = kv::need(entry, &draft.geometry, budget);
+            if !kv::fits(&entry.request, &draft.geometry, budget) {
+                need.blocks = Blocks(u32::MAX);
+            }
+            // A head that nothing refuses waits for the one whose turn it was.
+            draft.room.refusal(need).or(draft.stopped_by).unwrap_or(Cause::BatchSize)
+        };
+        self.waiting.judge(&mut self.book, draft.now, cut);
+        self.waiting.pass_over(&mut self.book, &draft.passed, draft.now);
+    }
+}
+
+/// The latest arrival of a round, and the latest from any other lane than that one's.
+#[derive(Default)]
+struct Latest {
+    first: Option<(u64, LaneId)>,
+    other: Option<u64>,
+}
+
+impl Latest {
+    fn add(&mut self, lane: LaneId, arrival: u64) {
+        match self.first {
+            Some((latest, of)) if arrival > latest => {
+                if of != lane {
+                    self.other = Some(latest);
+                }
+                self.first = Some((arrival, lane));
+            }
+            Some((_, of)) if of != lane => self.other = self.other.max(Some(arrival)),
+            Some(_) => {}
+            None => self.first = Some((arrival, lane)),
+        }
+    }
+
+    /// The latest arrival from another lane than `lane`.
+    fn elsewhere(&self, lane: LaneId) -> Option<u64> {
+        match self.first {
+            Some((latest, of)) if of != lane => Some(latest),
+            _ => self.other,
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! How the core stands: gauges for metrics, and the facts a liveness watchdog judges by.
+
+use firstlight_proto::clock::Stamp;
+
+use super::{
+    Admission,
+    cause::{ByCause, Cause},
+    policy::adaptive::ControllerState,
+    report::EngineId,
+    request::Blocks,
+};
+
+/// Numbers for metrics.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gauges {
+    /// Requests pending.
+    pub pending: usize,
+    /// Requests admitted and not finished.
+    pub active: u32,
+    /// Time blocked by cause over all requests, pending ones included, ns. Advances while they wait.
+    pub blocked: ByCause<u128>,
+    /// Requests that left the queue per second, over the last seconds.
+    pub drain_per_s: f64,
+    /// The limit that stopped the last round with credit.
+    pub bound_by: Option<Cause>,
+    /// State of the `adaptive` controller.
+    pub controller: ControllerState,
+    /// Each attached engine.
+    pub engines: Vec<EngineState>,
+}
+
+/// One attached engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineState {
+    /// Which.
+    pub engine: EngineId,
+    /// Its active requests.
+    pub active: u32,
+    /// Rounds sent and not begun.
+    pub unbegun: usize,
+    /// Blocks left to promise.
+    pub blocks_left: Blocks,
+}
+
+/// What the watchdog judges by. When all four hold and no admission follows, admission is stuck; overload
+/// alone never makes them hold, since planning admits whoever fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Liveness {
+    /// A request is pending.
+    pub waiting: bool,
+    /// An engine is attached.
+    pub engine_attached: bool,
+    /// An engine has credit.
+    pub credit: bool,
+    /// The request whose turn it is fits that engine within the budget.
+    pub budget_free: bool,
+    /// The last admission, or when the core was made.
+    pub last_admission: Stamp,
+}
+
+impl Liveness {
+    /// Whether nothing keeps the next request from being admitted.
+    pub fn should_admit(&self) -> bool {
+        self.waiting && self.engine_attached && self.credit && self.budget_free
+    }
+}
+
+impl Admission {
+    /// Numbers for metrics. O(engines).
+    pub fn gauges(&self, now: Stamp) -> Gauges {
+        let engine = |(id, account): (EngineId, &super::engines::Engine)| EngineState {
+            engine: id,
+            active: account.active,
+            unbegun: account.unbegun(),
+            blocks_left: account.blocks_left(&self.budget),
+        };
+        Gauges {
+            pending: self.waiting.len(),
+            active: self.active,
+            blocked: self.waiting.blocked_at(now),
+            drain_per_s: self.drain.rate(now),
+            bound_by: self.bound_by,
+            controller: self.controller.state(),
+            engines: self.engines.iter().map(engine).collect(),
+        }
+    }
+
+    /// The facts the watchdog judges by.
+    pub fn liveness(&self) -> Liveness {
+        let lanes = &self.waiting.lanes;
+        let head = lanes.first().and_then(|lane| lanes.get(lane).head());
+        let next = head.map(|slot| &self.book.get(slot).request);
+        let engine = self.engines.choose(&self.budget, next).and_then(|id| self.engines.get(id));
+        let active_left = self.budget.max_active_requests.saturating_sub(self.active);
+        let fits = head.zip(engine).is_some_and(|(head, engine)| {
+            let need = self.need(head, &engine.geometry);
+            engine.room(&self.budget, active_left).refusal(need).is_none()
+        });
+        Liveness {
+            waiting: head.is_some(),
+            engine_attached: self.engines.len() > 0,
+            credit: engine.is_some(),
+            budget_free: fits,
+            last_admission: self.last_admission,
+        }
+    }
+}

@@ -37,7 +37,7 @@ start_service() {
 await_healthy() {
     local log=$1 program=$2 address=$3 pid=$4
     for _ in $(seq 600); do
-        if "$program" healthcheck "$address" >/dev/null 2>&1; then
+        if "$program" healthcheck --addr "$address" >/dev/null 2>&1; then
             echo "$(basename "$program") is serving on $address"
             return
         fi

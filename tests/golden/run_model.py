@@ -4,7 +4,7 @@ import json
 
 import torch
 
-torch.set_num_threads(2)
+torch.set_num_threads(1)
 torch.use_deterministic_algorithms(True)
 
 

@@ -1,1 +1,15 @@
-//! End-to-end tests: real processes, real sockets, real model
+//! Harness of the end-to-end tests: real processes, real sockets, real model, all on loopback.
+//!
+//! - [`assets`]: the programs under test, the model, the golden files
+//! - [`service`]: one running process; it ends with the test
+//! - [`pair`]: engines and a scheduler wired together
+//! - [`client`]: requests to the pair, and what came back
+//! - [`scrape`]: metrics of a service
+//! - [`wait`]: bounded waiting
+
+pub mod assets;
+pub mod client;
+pub mod pair;
+pub mod scrape;
+pub mod service;
+pub mod wait;

@@ -13,9 +13,7 @@ pub fn add(pool: &Pool, y: &mut [f32], x: &[f32]) {
     let (y_body, y_rest) = y.split_at_mut(whole);
     let (x_body, x_rest) = x.split_at(whole);
     if !y_body.is_empty() {
-        pool.for_rows(y_body, chunk, |index, y| {
-            add_slice(y, &x_body[index * chunk..][..chunk])
-        });
+        pool.for_rows(y_body, chunk, |index, y| add_slice(y, &x_body[index * chunk..][..chunk]));
     }
     add_slice(y_rest, x_rest);
 }

@@ -18,7 +18,7 @@ pub const BLOCK_TOKENS: usize = 16;
 pub enum KvType {
     /// 32-bit floats.
     F32,
-    /// bfloat16, rounded to nearest; queries and probabilities are rounded alike where they meet it.
+    /// bfloat16, rounded to nearest when stored.
     Bf16,
 }
 
@@ -86,10 +86,7 @@ impl KvSlot {
     /// If the table does not reach that far.
     pub fn at(block_table: &[u32], position: usize) -> KvSlot {
         let block = block_table[position / BLOCK_TOKENS];
-        KvSlot {
-            block,
-            offset: (position % BLOCK_TOKENS) as u32,
-        }
+        KvSlot { block, offset: (position % BLOCK_TOKENS) as u32 }
     }
 }
 
@@ -138,32 +135,14 @@ impl KvPool {
     ///
     /// # Panics
     /// If the shapes do not fit, or a slot is outside the pool.
-    pub fn append(
-        &mut self,
-        pool: &Pool,
-        layer: usize,
-        slots: &[KvSlot],
-        keys: Rows<'_>,
-        values: Rows<'_>,
-    ) {
+    pub fn append(&mut self, pool: &Pool, layer: usize, slots: &[KvSlot], keys: Rows<'_>, values: Rows<'_>) {
         let layout = self.layout;
         let width = layout.kv_heads * layout.head_dim;
         assert!(layer < layout.layers, "layer {layer} of {}", layout.layers);
-        assert!(
-            keys.width() == width && values.width() == width,
-            "rows are not {width} wide"
-        );
-        assert!(
-            keys.len() == slots.len() && values.len() == slots.len(),
-            "one slot per row"
-        );
+        assert!(keys.width() == width && values.width() == width, "rows are not {width} wide");
+        assert!(keys.len() == slots.len() && values.len() == slots.len(), "one slot per row");
         for slot in slots {
-            assert!(
-                (slot.block as usize) < layout.blocks,
-                "block {} of {}",
-                slot.block,
-                layout.blocks
-            );
+            assert!((slot.block as usize) < layout.blocks, "block {} of {}", slot.block, layout.blocks);
         }
         match &mut self.data {
             KvData::F32(data) => append(pool, &layout, data, layer, slots, keys, values),
@@ -178,11 +157,7 @@ impl KvPool {
     pub fn copy_block(&mut self, from: u32, to: u32) {
         let layout = self.layout;
         for block in [from, to] {
-            assert!(
-                (block as usize) < layout.blocks,
-                "block {block} of {}",
-                layout.blocks
-            );
+            assert!((block as usize) < layout.blocks, "block {block} of {}", layout.blocks);
         }
         let len = layout.kv_heads * layout.head_len();
         for layer in 0..layout.layers {
@@ -252,10 +227,8 @@ fn append<T: KvElement>(
                 let offset = slot.offset as usize;
                 if is_value {
                     // SAFETY: this thread alone has this head's values.
-                    let to =
-                        unsafe { data.slice(start + layout.keys_len(), value_dim * BLOCK_TOKENS) };
-                    let group =
-                        &mut to[offset / T::GROUP * value_dim * T::GROUP..][..value_dim * T::GROUP];
+                    let to = unsafe { data.slice(start + layout.keys_len(), value_dim * BLOCK_TOKENS) };
+                    let group = &mut to[offset / T::GROUP * value_dim * T::GROUP..][..value_dim * T::GROUP];
                     let from = &values.row(index)[head * dim..][..dim];
                     for (to, from) in group.chunks_exact_mut(T::GROUP).zip(from) {
                         to[offset % T::GROUP] = T::from_f32(*from);
@@ -264,9 +237,8 @@ fn append<T: KvElement>(
                     // SAFETY: this thread alone has this head's keys.
                     let to = unsafe { data.slice(start, layout.keys_len()) };
                     let from = &keys.row(index)[head * dim..][..dim];
-                    let groups = to
-                        .chunks_exact_mut(BLOCK_TOKENS * T::GROUP)
-                        .zip(from.chunks_exact(T::GROUP));
+                    let groups =
+                        to.chunks_exact_mut(BLOCK_TOKENS * T::GROUP).zip(from.chunks_exact(T::GROUP));
                     for (to, from) in groups {
                         for (to, from) in to[offset * T::GROUP..].iter_mut().zip(from) {
                             *to = T::from_f32(*from);

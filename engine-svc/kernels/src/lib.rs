@@ -18,6 +18,7 @@ pub mod elementwise;
 pub mod isa;
 pub mod kv;
 pub mod linear;
+mod math;
 pub mod norm;
 pub mod pool;
 pub mod rope;

@@ -40,20 +40,10 @@ pub fn rms_norm_heads(pool: &Pool, data: &mut [f32], heads: Heads, weight: &[f32
 ///
 /// # Panics
 /// If `x` and `out` are not the same whole number of rows, or `bias` is not as long as `weight`.
-pub fn layer_norm(
-    pool: &Pool,
-    x: &[f32],
-    weight: &[f32],
-    bias: Option<&[f32]>,
-    eps: f32,
-    out: &mut [f32],
-) {
+pub fn layer_norm(pool: &Pool, x: &[f32], weight: &[f32], bias: Option<&[f32]>, eps: f32, out: &mut [f32]) {
     assert_eq!(x.len(), out.len(), "input and output differ in length");
     let (isa, width) = (pool.isa(), weight.len());
-    assert!(
-        bias.is_none_or(|bias| bias.len() == width),
-        "one bias element per weight"
-    );
+    assert!(bias.is_none_or(|bias| bias.len() == width), "one bias element per weight");
     pool.for_rows(out, width, |index, out| {
         out.copy_from_slice(&x[index * width..][..width]);
         layer_row(isa, out, weight, bias, eps);

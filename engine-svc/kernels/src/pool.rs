@@ -95,13 +95,7 @@ impl Pool {
                     .unwrap_or_else(|error| panic!("cannot start kernel thread {index}: {error}"))
             })
             .collect();
-        Pool {
-            shared,
-            workers,
-            isa,
-            running: Cell::new(false),
-            scratch: RefCell::new(Buffer::zeroed(0)),
-        }
+        Pool { shared, workers, isa, running: Cell::new(false), scratch: RefCell::new(Buffer::zeroed(0)) }
     }
 
     /// Threads in all, the caller's included.
@@ -119,10 +113,7 @@ impl Pool {
     /// # Panics
     /// If called from inside a job; and with a job's own panic, after every thread has finished.
     pub fn run<F: Fn(usize) + Sync>(&self, job: F) {
-        assert!(
-            !self.running.replace(true),
-            "a job must not start another on the same pool"
-        );
+        assert!(!self.running.replace(true), "a job must not start another on the same pool");
         let outcome = self.run_on_all(&job);
         self.running.set(false);
         if let Err(payload) = outcome {
@@ -136,12 +127,7 @@ impl Pool {
         }
         let shared = &*self.shared;
         // SAFETY: no worker reads the slot until the epoch advances.
-        unsafe {
-            *shared.job.get() = Some(Job {
-                closure: (&raw const *job).cast(),
-                call: call::<F>,
-            })
-        };
+        unsafe { *shared.job.get() = Some(Job { closure: (&raw const *job).cast(), call: call::<F> }) };
         shared.done.0.store(0, Ordering::Relaxed);
         shared.epoch.0.fetch_add(1, Ordering::SeqCst);
         if shared.parked.0.load(Ordering::SeqCst) != 0 {
@@ -151,21 +137,12 @@ impl Pool {
         }
         let own = catch_unwind(AssertUnwindSafe(|| job(0)));
         shared.wait_for_workers(self.workers.len());
-        let theirs = shared
-            .panic
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let theirs = shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
         theirs.map_or(own, Err)
     }
 
     /// Splits `0..items` into one contiguous range per thread; small work stays on the caller.
-    pub fn split<F: Fn(Range<usize>) + Sync>(
-        &self,
-        items: usize,
-        elements_per_item: usize,
-        job: F,
-    ) {
+    pub fn split<F: Fn(Range<usize>) + Sync>(&self, items: usize, elements_per_item: usize, job: F) {
         let threads = self.threads();
         if threads == 1 || items <= 1 || items * elements_per_item < INLINE_ELEMENTS {
             if items > 0 {
@@ -202,17 +179,8 @@ impl Pool {
     }
 
     /// Runs `job(index, row)` for each row of `width` elements, rows split over the threads.
-    pub fn for_rows<F: Fn(usize, &mut [f32]) + Sync>(
-        &self,
-        data: &mut [f32],
-        width: usize,
-        job: F,
-    ) {
-        assert!(
-            width > 0 && data.len().is_multiple_of(width),
-            "{} is not rows of {width}",
-            data.len()
-        );
+    pub fn for_rows<F: Fn(usize, &mut [f32]) + Sync>(&self, data: &mut [f32], width: usize, job: F) {
+        assert!(width > 0 && data.len().is_multiple_of(width), "{} is not rows of {width}", data.len());
         let rows = data.len() / width;
         let data = SharedMut::new(data);
         self.split(rows, width, |range| {
@@ -255,11 +223,7 @@ unsafe impl<T: Send> Sync for SharedMut<'_, T> {}
 
 impl<'a, T> SharedMut<'a, T> {
     pub(crate) fn new(data: &'a mut [T]) -> SharedMut<'a, T> {
-        SharedMut {
-            start: data.as_mut_ptr(),
-            len: data.len(),
-            _borrow: std::marker::PhantomData,
-        }
+        SharedMut { start: data.as_mut_ptr(), len: data.len(), _borrow: std::marker::PhantomData }
     }
 
     /// Elements `from..from + len`.
@@ -364,11 +328,7 @@ mod tests {
                     counts[thread].fetch_add(1, Ordering::Relaxed);
                 });
             }
-            assert!(
-                counts
-                    .iter()
-                    .all(|count| count.load(Ordering::Relaxed) == 2_000)
-            );
+            assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 2_000));
         }
     }
 
@@ -409,8 +369,7 @@ mod tests {
             let pool = Pool::new(threads);
             for items in [0, 1, 2, 7, 100] {
                 for grain in [1, 3, 200] {
-                    let counts: Vec<AtomicUsize> =
-                        (0..items).map(|_| AtomicUsize::new(0)).collect();
+                    let counts: Vec<AtomicUsize> = (0..items).map(|_| AtomicUsize::new(0)).collect();
                     let count = |range: Range<usize>| {
                         for item in range {
                             counts[item].fetch_add(1, Ordering::Relaxed);
@@ -418,11 +377,7 @@ mod tests {
                     };
                     pool.split(items, INLINE_ELEMENTS, count);
                     pool.share(items, grain, count);
-                    assert!(
-                        counts
-                            .iter()
-                            .all(|count| count.load(Ordering::Relaxed) == 2)
-                    );
+                    assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 2));
                 }
             }
         }

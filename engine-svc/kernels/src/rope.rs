@@ -26,9 +26,7 @@ pub struct Rope {
 
 /// The usual inverse frequencies, `base^(-2i / rotary_dim)`.
 pub fn inverse_frequencies(base: f64, rotary_dim: usize) -> Vec<f64> {
-    (0..rotary_dim / 2)
-        .map(|i| base.powf(-2.0 * i as f64 / rotary_dim as f64))
-        .collect()
+    (0..rotary_dim / 2).map(|i| base.powf(-2.0 * i as f64 / rotary_dim as f64)).collect()
 }
 
 impl Rope {
@@ -45,12 +43,7 @@ impl Rope {
                 sines[i] = sine as f32;
             }
         }
-        Rope {
-            pairing,
-            pairs,
-            positions: context,
-            table,
-        }
+        Rope { pairing, pairs, positions: context, table }
     }
 
     /// How many positions the tables cover.
@@ -65,25 +58,12 @@ impl Rope {
     /// If the heads do not lie inside a row, a head is narrower than the rotated pairs, a position is
     /// outside the tables, or there is not one position per row.
     pub fn apply(&self, pool: &Pool, data: &mut [f32], heads: Heads, positions: &[u32]) {
-        assert_eq!(
-            data.len(),
-            positions.len() * heads.stride,
-            "one position per row"
-        );
-        assert!(
-            2 * self.pairs <= heads.dim,
-            "{} rotated pairs in a head of {}",
-            self.pairs,
-            heads.dim
-        );
+        assert_eq!(data.len(), positions.len() * heads.stride, "one position per row");
+        assert!(2 * self.pairs <= heads.dim, "{} rotated pairs in a head of {}", self.pairs, heads.dim);
         let isa = pool.isa();
         pool.for_rows(data, heads.stride, |index, row| {
             let position = positions[index] as usize;
-            assert!(
-                position < self.positions,
-                "position {position} of {}",
-                self.positions
-            );
+            assert!(position < self.positions, "position {position} of {}", self.positions);
             let angles = &self.table[position * 2 * self.pairs..][..2 * self.pairs];
             let (cosines, sines) = angles.split_at(self.pairs);
             for head in heads.of(row) {

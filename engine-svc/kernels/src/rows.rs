@@ -24,20 +24,9 @@ impl<'a> Rows<'a> {
     /// # Panics
     /// If `data` is not a whole number of rows, or the columns are outside them.
     pub fn columns(data: &'a [f32], stride: usize, columns: Range<usize>) -> Rows<'a> {
-        assert!(
-            stride > 0 && data.len().is_multiple_of(stride),
-            "{} is not rows of {stride}",
-            data.len()
-        );
-        assert!(
-            columns.start <= columns.end && columns.end <= stride,
-            "columns {columns:?} of {stride}"
-        );
-        Rows {
-            data,
-            stride,
-            columns: (columns.start, columns.end),
-        }
+        assert!(stride > 0 && data.len().is_multiple_of(stride), "{} is not rows of {stride}", data.len());
+        assert!(columns.start <= columns.end && columns.end <= stride, "columns {columns:?} of {stride}");
+        Rows { data, stride, columns: (columns.start, columns.end) }
     }
 
     /// How many rows there are.

@@ -149,25 +149,12 @@ fn a_row_does_not_depend_on_the_rows_beside_it() {
 #[test]
 fn extreme_inputs_saturate_and_nan_passes_through() {
     for pool in pools(1) {
-        let mut x = [
-            f32::NAN,
-            -f32::INFINITY,
-            f32::INFINITY,
-            -1e30,
-            1e30,
-            -0.0,
-            1e-42,
-        ];
+        let mut x = [f32::NAN, -f32::INFINITY, f32::INFINITY, -1e30, 1e30, -0.0, 1e-42];
         gelu_tanh(&pool, &mut x, 7);
         assert!(x[0].is_nan() && x[1].is_nan() | (x[1] == 0.0));
         assert_eq!((x[2], x[3], x[4], x[5]), (f32::INFINITY, 0.0, 1e30, 0.0));
         let mut out = [f32::NAN; 4];
-        silu_mul(
-            &pool,
-            &[f32::NAN, -1000.0, 1000.0, 0.0, 1.0, 1.0, 1.0, f32::NAN],
-            4,
-            &mut out,
-        );
+        silu_mul(&pool, &[f32::NAN, -1000.0, 1000.0, 0.0, 1.0, 1.0, 1.0, f32::NAN], 4, &mut out);
         assert!(out[0].is_nan() && out[3].is_nan());
         assert_eq!((out[1], out[2]), (0.0, 1000.0));
     }
@@ -179,18 +166,7 @@ fn heads_are_normalised_one_by_one() {
     let mut random = Random::new(1);
     let (x, weight) = (random.vec(4 * 53), random.vec(16));
     let mut got = x.clone();
-    rms_norm_heads(
-        &pool,
-        &mut got,
-        Heads {
-            stride: 53,
-            first: 2,
-            count: 3,
-            dim: 16,
-        },
-        &weight,
-        EPS,
-    );
+    rms_norm_heads(&pool, &mut got, Heads { stride: 53, first: 2, count: 3, dim: 16 }, &weight, EPS);
     for row in 0..4 {
         for head in 0..3 {
             let at = row * 53 + 2 + head * 16;

@@ -54,43 +54,26 @@ impl Chunk<'_> {
     /// # Errors
     /// The first rule that is broken.
     pub fn check(&self, model: &ModelInfo, kv: KvGeometry) -> Result<(), ChunkError> {
-        let end = self
-            .start
-            .checked_add(self.tokens.len())
-            .filter(|&end| end <= model.context_length)
-            .ok_or(ChunkError::BeyondContext {
-                start: self.start,
-                tokens: self.tokens.len(),
-                context: model.context_length,
-            })?;
+        let end =
+            self.start.checked_add(self.tokens.len()).filter(|&end| end <= model.context_length).ok_or(
+                ChunkError::BeyondContext {
+                    start: self.start,
+                    tokens: self.tokens.len(),
+                    context: model.context_length,
+                },
+            )?;
         if self.tokens.is_empty() {
             return Err(ChunkError::Empty);
         }
-        if let Some(&token) = self
-            .tokens
-            .iter()
-            .find(|&&token| token as usize >= model.vocab_size)
-        {
-            return Err(ChunkError::UnknownToken {
-                token,
-                vocab_size: model.vocab_size,
-            });
+        if let Some(&token) = self.tokens.iter().find(|&&token| token as usize >= model.vocab_size) {
+            return Err(ChunkError::UnknownToken { token, vocab_size: model.vocab_size });
         }
         let need = end.div_ceil(kv.block_tokens);
         if self.blocks.len() < need {
-            return Err(ChunkError::TableTooShort {
-                have: self.blocks.len(),
-                need,
-            });
+            return Err(ChunkError::TableTooShort { have: self.blocks.len(), need });
         }
-        match self.blocks[..need]
-            .iter()
-            .find(|&&block| block as usize >= kv.blocks)
-        {
-            Some(&block) => Err(ChunkError::BlockOutsidePool {
-                block,
-                blocks: kv.blocks,
-            }),
+        match self.blocks[..need].iter().find(|&&block| block as usize >= kv.blocks) {
+            Some(&block) => Err(ChunkError::BlockOutsidePool { block, blocks: kv.blocks }),
             None => Ok(()),
         }
     }
@@ -192,15 +175,9 @@ pub enum ChunkError {
 ///
 /// # Errors
 /// [`BackendError::Chunk`] for the first chunk that breaks a rule.
-pub fn check_chunks(
-    chunks: &[Chunk<'_>],
-    model: &ModelInfo,
-    kv: KvGeometry,
-) -> Result<(), BackendError> {
+pub fn check_chunks(chunks: &[Chunk<'_>], model: &ModelInfo, kv: KvGeometry) -> Result<(), BackendError> {
     for (index, chunk) in chunks.iter().enumerate() {
-        chunk
-            .check(model, kv)
-            .map_err(|source| BackendError::Chunk { index, source })?;
+        chunk.check(model, kv).map_err(|source| BackendError::Chunk { index, source })?;
     }
     Ok(())
 }

@@ -15,13 +15,7 @@ pub struct Sampling {
 
 impl Sampling {
     /// The most likely token, always.
-    pub const GREEDY: Self = Self {
-        temperature: 0.0,
-        top_k: 0,
-        top_p: 1.0,
-        min_p: 0.0,
-        seed: 0,
-    };
+    pub const GREEDY: Self = Self { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 0 };
 
     /// Tokens with probability softmax(logits / `temperature`), cut in this order and renormalized:
     /// the `top_k` most likely (0: all); the smallest set of at least `top_p`; those of at least `min_p` times the
@@ -37,30 +31,15 @@ impl Sampling {
         seed: u64,
     ) -> Result<Self, InvalidSampling> {
         if !(temperature.is_finite() && temperature >= 0.0) {
-            return Err(InvalidSampling {
-                field: "temperature",
-                range: "finite and at least 0",
-            });
+            return Err(InvalidSampling { field: "temperature", range: "finite and at least 0" });
         }
         if !(top_p > 0.0 && top_p <= 1.0) {
-            return Err(InvalidSampling {
-                field: "top_p",
-                range: "above 0 and at most 1",
-            });
+            return Err(InvalidSampling { field: "top_p", range: "above 0 and at most 1" });
         }
         if !(0.0..=1.0).contains(&min_p) {
-            return Err(InvalidSampling {
-                field: "min_p",
-                range: "0 to 1",
-            });
+            return Err(InvalidSampling { field: "min_p", range: "0 to 1" });
         }
-        Ok(Self {
-            temperature,
-            top_k,
-            top_p,
-            min_p,
-            seed,
-        })
+        Ok(Self { temperature, top_k, top_p, min_p, seed })
     }
 
     /// Whether the most likely token is taken, always.

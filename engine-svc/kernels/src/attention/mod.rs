@@ -3,15 +3,17 @@
 //! * [`AttentionPlan`]: which work there is this forward, made once and run for every layer
 //! * `item`: one piece of work, a few query rows of one KV head against a run of tiles
 //! * `softmax`: the state that tiles are merged into
-//! * `portable`, …: the inner products, one file per instruction set
+//! * `product`, `avx512`: the inner products, and which kernel computes them
 //!
 //! Keys are reduced in tiles of [`TILE_TOKENS`] at absolute positions. Within a tile tokens are
 //! summed in ascending order; tiles are merged in ascending order. A query's bits therefore depend
 //! on its own sequence only: not on other rows, on how prefill was chunked, or on how work was split
 //! (the tiling of FlashAttention and the split of Flash-Decoding, Dao et al. 2022 and 2023).
 
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod item;
-mod portable;
+mod product;
 mod softmax;
 
 use crate::isa::Isa;
@@ -109,11 +111,7 @@ impl<'a> AttentionPlan<'a> {
                 sequence.block_table.len()
             );
             for &block in &sequence.block_table[..blocks] {
-                assert!(
-                    (block as usize) < layout.blocks,
-                    "block {block} of {}",
-                    layout.blocks
-                );
+                assert!((block as usize) < layout.blocks, "block {block} of {}", layout.blocks);
             }
             let step = (QUERIES_PER_ITEM / group).max(1);
             for row in (0..sequence.rows).step_by(step) {
@@ -145,25 +143,16 @@ impl<'a> AttentionPlan<'a> {
                 if item.cost() <= fair || tiles < 2 {
                     return true;
                 }
-                splits.push(Split {
-                    item: *item,
-                    first_partial: *partials,
-                    tiles,
-                });
+                splits.push(Split { item: *item, first_partial: *partials, tiles });
                 for tile in 0..tiles {
-                    pieces.push(Item {
-                        tiles: (tile, tile + 1),
-                        partial: Some(*partials),
-                        ..*item
-                    });
+                    pieces.push(Item { tiles: (tile, tile + 1), partial: Some(*partials), ..*item });
                     *partials += item.rows * (self.shape.heads / self.layout.kv_heads);
                 }
                 false
             });
             self.items.append(&mut pieces);
         }
-        self.items
-            .sort_by_key(|item| std::cmp::Reverse(item.cost()));
+        self.items.sort_by_key(|item| std::cmp::Reverse(item.cost()));
     }
 
     /// Attends `q` (`heads · head_dim` wide) to `layer` of the pool, into `out[rows, heads · head_dim]`.
@@ -173,39 +162,20 @@ impl<'a> AttentionPlan<'a> {
     /// If the pool's layout is not the one planned for, or a sequence's rows are not in both buffers.
     pub fn run(&self, pool: &Pool, kv: &KvPool, layer: usize, q: Rows<'_>, out: &mut [f32]) {
         let width = self.shape.heads * self.layout.head_dim;
-        assert_eq!(
-            *kv.layout(),
-            self.layout,
-            "the pool differs from the planned one"
-        );
-        assert!(
-            layer < self.layout.layers,
-            "layer {layer} of {}",
-            self.layout.layers
-        );
+        assert_eq!(*kv.layout(), self.layout, "the pool differs from the planned one");
+        assert!(layer < self.layout.layers, "layer {layer} of {}", self.layout.layers);
         assert_eq!(q.width(), width, "query width");
         let mut next = 0;
         for sequence in self.sequences {
-            assert!(
-                sequence.first_row >= next,
-                "the rows of sequences overlap or are not ascending"
-            );
+            assert!(sequence.first_row >= next, "the rows of sequences overlap or are not ascending");
             next = sequence.first_row + sequence.rows;
         }
-        assert!(
-            next <= q.len() && next * width <= out.len(),
-            "{next} rows in shorter buffers"
-        );
+        assert!(next <= q.len() && next * width <= out.len(), "{next} rows in shorter buffers");
 
         let state_len = State::len(&self.layout);
         let workspace_len = Workspace::len(&self.layout, self.queries_per_item());
         let floats = self.partials * state_len + self.threads * workspace_len;
-        let inputs = Inputs {
-            plan: self,
-            isa: pool.isa(),
-            layer,
-            q,
-        };
+        let inputs = Inputs { plan: self, isa: pool.isa(), layer, q };
         pool.with_scratch(floats * size_of::<f32>(), |scratch| {
             let scratch: &mut [f32] = bytemuck::cast_slice_mut(scratch);
             let (partials, workspaces) = scratch.split_at_mut(self.partials * state_len);
@@ -234,7 +204,7 @@ struct Inputs<'a> {
 }
 
 impl Inputs<'_> {
-    fn attend<T: portable::Element>(
+    fn attend<T: product::Element>(
         &self,
         pool: &Pool,
         data: &[T],
@@ -258,8 +228,7 @@ impl Inputs<'_> {
                 Some(partial) => {
                     let states = workspace.states();
                     // SAFETY: each split item has its own partials.
-                    unsafe { partials.slice(partial * state_len, states.len()) }
-                        .copy_from_slice(states);
+                    unsafe { partials.slice(partial * state_len, states.len()) }.copy_from_slice(states);
                 }
                 None => self.finish(item, workspace.states(), &out),
             }
@@ -272,14 +241,10 @@ impl Inputs<'_> {
             for split in &plan.splits[range] {
                 let len = split.item.rows * plan.group() * state_len;
                 // SAFETY: each split's partials are contiguous, its own, and complete.
-                let states =
-                    unsafe { partials.slice(split.first_partial * state_len, len * split.tiles) };
+                let states = unsafe { partials.slice(split.first_partial * state_len, len * split.tiles) };
                 let (merged, rest) = states.split_at_mut(len);
                 for tile in rest.chunks_exact(len) {
-                    for (into, from) in merged
-                        .chunks_exact_mut(state_len)
-                        .zip(tile.chunks_exact(state_len))
-                    {
+                    for (into, from) in merged.chunks_exact_mut(state_len).zip(tile.chunks_exact(state_len)) {
                         State::merge(self.isa, into, from);
                     }
                 }

@@ -1,13 +1,13 @@
-//! The running result of a query: maximum, sum of exponentials and weighted values, in one flat
-//! slice `[max, sum, 14 unused, values…]` so that values stay aligned (online softmax, Milakov and
-//! Gimelshein 2018).
+//! Softmax over tiles: exponentials of one tile, and the running result of a query that tiles are
+//! merged into (online softmax, Milakov and Gimelshein 2018).
 
-use crate::isa::vectorised;
+use crate::isa::{Isa, vectorised};
 use crate::kv::KvLayout;
+use crate::math;
 
 const HEADER: usize = 16;
 
-/// Functions over a state's flat slice.
+/// A running result in one flat slice: `[max, sum, 14 unused, values…]`, so that values stay aligned.
 pub(super) struct State;
 
 impl State {
@@ -16,15 +16,11 @@ impl State {
         HEADER + layout.value_dim()
     }
 
-    /// Writes the maximum and the sum of a tile; the values are written in place.
-    pub(super) fn set(state: &mut [f32], max: f32, sum: f32) {
+    /// Starts a tile: its maximum score and sum of exponentials, and values to be summed up.
+    pub(super) fn reset(state: &mut [f32], max: f32, sum: f32) {
+        state.fill(0.0);
         state[0] = max;
         state[1] = sum;
-    }
-
-    /// Marks a tile of which the query sees nothing.
-    pub(super) fn set_empty(state: &mut [f32]) {
-        State::set(state, f32::NEG_INFINITY, 0.0);
     }
 
     /// The weighted values.
@@ -33,13 +29,13 @@ impl State {
     }
 
     /// Merges the tile `from`, which follows all that is in `into`.
-    pub(super) fn merge(isa: crate::isa::Isa, into: &mut [f32], from: &[f32]) {
+    pub(super) fn merge(isa: Isa, into: &mut [f32], from: &[f32]) {
         // The largest score alone contributes 1, so only an empty tile has no sum.
         if from[1] == 0.0 {
             return;
         }
         let max = into[0].max(from[0]);
-        let (keep, take) = ((into[0] - max).exp(), (from[0] - max).exp());
+        let (keep, take) = (math::exp(into[0] - max), math::exp(from[0] - max));
         into[0] = max;
         into[1] = into[1] * keep + from[1] * take;
         blend(isa, &mut into[HEADER..], &from[HEADER..], keep, take);
@@ -59,5 +55,37 @@ vectorised! {
         for (into, from) in into.iter_mut().zip(from) {
             *into = *into * keep + from * take;
         }
+    }
+}
+
+vectorised! {
+    /// Turns scores into `exp(score - max)`; returns the maximum and the sum, each reduced in 16
+    /// fixed lanes. Of no scores at all: negative infinity and zero.
+    pub(super) fn exponentials(scores: &mut [f32]) -> (f32, f32) {
+        const LANES: usize = 16;
+        let mut maxima = [f32::NEG_INFINITY; LANES];
+        let (whole, rest) = scores.as_chunks::<LANES>();
+        for chunk in whole {
+            for (max, score) in maxima.iter_mut().zip(chunk) {
+                *max = if *score > *max { *score } else { *max };
+            }
+        }
+        for (max, score) in maxima.iter_mut().zip(rest) {
+            *max = if *score > *max { *score } else { *max };
+        }
+        let max = maxima.iter().fold(f32::NEG_INFINITY, |max, lane| max.max(*lane));
+        let mut sums = [0.0; LANES];
+        let (whole, rest) = scores.as_chunks_mut::<LANES>();
+        for chunk in whole {
+            for (sum, score) in sums.iter_mut().zip(chunk) {
+                *score = math::exp(*score - max);
+                *sum += *score;
+            }
+        }
+        for (sum, score) in sums.iter_mut().zip(rest) {
+            *score = math::exp(*score - max);
+            *sum += *score;
+        }
+        (max, sums.iter().sum())
     }
 }

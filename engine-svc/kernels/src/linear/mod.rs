@@ -8,6 +8,10 @@
 //! Each output element is one accumulator summed over k in ascending order, whatever the number of
 //! rows: this is what makes a linear batch-invariant.
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod panels;
 mod portable;
 mod tile;
@@ -16,7 +20,7 @@ use half::bf16;
 
 use crate::pool::{Pool, SharedMut};
 use panels::{PANEL, Panels};
-use tile::{Kernel, Tile};
+use tile::{Kernel, Operand, Tile};
 
 /// Rows multiplied at a time, so that their operands stay in the second-level cache.
 const ROWS_PER_PASS: usize = 512;
@@ -26,7 +30,8 @@ const ROWS_PER_PASS: usize = 512;
 pub enum WeightFormat {
     /// 32-bit floats throughout.
     F32,
-    /// bfloat16 weights and activations, 32-bit accumulation.
+    /// bfloat16 weights, 32-bit accumulation. Activations are rounded to bfloat16 only where the dot
+    /// product of AVX512-BF16 is the fastest way ([`Isa::Avx512Bf16`](crate::isa::Isa)).
     Bf16,
 }
 
@@ -81,12 +86,7 @@ impl PackedLinear {
             WeightFormat::F32 => Weights::F32(Panels::pack(pool, n, k, fill)),
             WeightFormat::Bf16 => Weights::Bf16(Panels::pack(pool, n, k, fill)),
         };
-        PackedLinear {
-            n,
-            k,
-            weights,
-            bias,
-        }
+        PackedLinear { n, k, weights, bias }
     }
 
     /// Output width, N.
@@ -121,69 +121,54 @@ impl PackedLinear {
     /// # Panics
     /// If the two do not hold the same whole number of rows.
     pub fn forward(&self, pool: &Pool, x: &[f32], y: &mut [f32], write: Write) {
-        assert!(
-            x.len().is_multiple_of(self.k),
-            "{} is not rows of {}",
-            x.len(),
-            self.k
-        );
-        assert_eq!(
-            y.len() / self.n * self.n,
-            y.len(),
-            "{} is not rows of {}",
-            y.len(),
-            self.n
-        );
-        assert_eq!(
-            x.len() / self.k,
-            y.len() / self.n,
-            "inputs and outputs differ in rows"
-        );
-        let passes = x
-            .chunks(ROWS_PER_PASS * self.k)
-            .zip(y.chunks_mut(ROWS_PER_PASS * self.n));
+        assert!(x.len().is_multiple_of(self.k), "{} is not rows of {}", x.len(), self.k);
+        assert_eq!(y.len() / self.n * self.n, y.len(), "{} is not rows of {}", y.len(), self.n);
+        assert_eq!(x.len() / self.k, y.len() / self.n, "inputs and outputs differ in rows");
+        let passes = x.chunks(ROWS_PER_PASS * self.k).zip(y.chunks_mut(ROWS_PER_PASS * self.n));
         for (x, y) in passes {
             match &self.weights {
                 Weights::F32(panels) => {
-                    let kernel = tile::f32_kernel(pool.isa());
-                    self.multiply(
-                        pool,
-                        kernel,
-                        panels.raw(),
-                        x.as_ptr().cast(),
-                        panels.row_bytes(),
-                        y,
-                        write,
-                    );
+                    self.pass(pool, tile::f32_kernel(pool.isa()), panels.raw(), x, y, write);
                 }
                 Weights::Bf16(panels) => {
-                    let kernel = tile::bf16_kernel(pool.isa());
-                    let stride = panels.row_bytes();
-                    let rows = x.len() / self.k;
-                    pool.with_scratch(rows * stride, |scratch| {
-                        convert_rows(
-                            pool,
-                            x,
-                            self.k,
-                            bytemuck::cast_slice_mut(scratch),
-                            stride / 2,
-                        );
-                        let operand = scratch.as_ptr();
-                        self.multiply(pool, kernel, panels.raw(), operand, stride, y, write);
-                    });
+                    self.pass(pool, tile::bf16_kernel(pool.isa()), panels.raw(), x, y, write);
                 }
             }
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one call site per format")]
+    fn pass(
+        &self,
+        pool: &Pool,
+        kernel: Kernel,
+        panels: (*const u8, usize),
+        x: &[f32],
+        y: &mut [f32],
+        write: Write,
+    ) {
+        match kernel.operand {
+            Operand::F32 => {
+                self.multiply(pool, kernel, panels, (x.as_ptr().cast(), size_of::<f32>() * self.k), y, write);
+            }
+            #[cfg(target_arch = "x86_64")]
+            Operand::Bf16 => {
+                let stride = self.k.next_multiple_of(2);
+                let rows = x.len() / self.k;
+                pool.with_scratch(rows * stride * size_of::<bf16>(), |scratch| {
+                    round_rows(pool, x, self.k, bytemuck::cast_slice_mut(scratch), stride);
+                    let operand = (scratch.as_ptr(), stride * size_of::<bf16>());
+                    self.multiply(pool, kernel, panels, operand, y, write);
+                });
+            }
+        }
+    }
+
     fn multiply(
         &self,
         pool: &Pool,
         kernel: Kernel,
         (weights, panel_bytes): (*const u8, usize),
-        operand: *const u8,
-        operand_stride: usize,
+        (operand, operand_stride): (*const u8, usize),
         y: &mut [f32],
         write: Write,
     ) {
@@ -194,10 +179,7 @@ impl PackedLinear {
         let column = |panel: usize| {
             let sources = &sources;
             let first = panel * PANEL;
-            let bias = self
-                .bias
-                .as_ref()
-                .map_or(std::ptr::null(), |bias| bias[first..].as_ptr());
+            let bias = self.bias.as_ref().map_or(std::ptr::null(), |bias| bias[first..].as_ptr());
             let mut row = 0;
             while row < rows {
                 let height = kernel.height(rows - row);
@@ -225,9 +207,7 @@ impl PackedLinear {
         if panels * rows * k < 4 * crate::pool::INLINE_ELEMENTS {
             (0..panels).for_each(column);
         } else {
-            pool.share(panels, (panels / (8 * pool.threads())).max(1), |range| {
-                range.for_each(column)
-            });
+            pool.share(panels, (panels / (8 * pool.threads())).max(1), |range| range.for_each(column));
         }
     }
 
@@ -255,15 +235,16 @@ struct Address(*const u8);
 unsafe impl Sync for Address {}
 
 /// Rounds rows of `k` floats to bf16 rows of `stride` elements, zero beyond `k`.
-fn convert_rows(pool: &Pool, x: &[f32], k: usize, out: &mut [bf16], stride: usize) {
-    let rows = x.len() / k;
-    let (isa, out) = (pool.isa(), SharedMut::new(out));
-    pool.split(rows, k, |range| {
+#[cfg(target_arch = "x86_64")]
+fn round_rows(pool: &Pool, x: &[f32], k: usize, out: &mut [bf16], stride: usize) {
+    let out = SharedMut::new(out);
+    pool.split(x.len() / k, k, |range| {
         for index in range {
             // SAFETY: `split` gives each row to one thread only.
             let to = unsafe { out.slice(index * stride, stride) };
             let (body, tail) = to.split_at_mut(k);
-            tile::round_to_bf16(isa, &x[index * k..][..k], body);
+            // SAFETY: only kernels of AVX512-BF16 take bf16 operands.
+            unsafe { avx512::round_to_bf16(&x[index * k..][..k], body) };
             tail.fill(bf16::ZERO);
         }
     });

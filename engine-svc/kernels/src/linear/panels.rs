@@ -73,12 +73,7 @@ impl<T: Weight> Panels<T> {
 
     /// Where the panels start, and the bytes of each.
     pub(super) fn raw(&self) -> (*const u8, usize) {
-        (self.data.as_ptr().cast(), PANEL * self.row_bytes())
-    }
-
-    /// Bytes of one row of operands, padded as the weights are.
-    pub(super) fn row_bytes(&self) -> usize {
-        self.k.next_multiple_of(T::GROUP) * size_of::<T>()
+        (self.data.as_ptr().cast(), PANEL * self.k.next_multiple_of(T::GROUP) * size_of::<T>())
     }
 
     /// Bytes of all panels.
@@ -91,10 +86,7 @@ impl<T: Weight> Panels<T> {
         let panel_len = PANEL * self.k.next_multiple_of(T::GROUP);
         let panel = &self.data[index / PANEL * panel_len..][..panel_len];
         let column = index % PANEL * T::GROUP;
-        for (group, out) in panel
-            .chunks_exact(PANEL * T::GROUP)
-            .zip(out.chunks_mut(T::GROUP))
-        {
+        for (group, out) in panel.chunks_exact(PANEL * T::GROUP).zip(out.chunks_mut(T::GROUP)) {
             for (value, out) in group[column..].iter().zip(out) {
                 *out = value.to_f32();
             }

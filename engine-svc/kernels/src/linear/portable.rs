@@ -28,7 +28,7 @@ pub(super) unsafe fn f32_tile(tile: &Tile) {
     }
 }
 
-/// bf16 weights and operands, each product and sum in `f32`.
+/// bf16 weights and `f32` operands, each product and sum in `f32`.
 ///
 /// # Safety
 /// As [`Tile`] says.
@@ -37,18 +37,23 @@ pub(super) unsafe fn bf16_tile(tile: &Tile) {
     // SAFETY: the panel holds ⌈k / 2⌉ groups of 48 pairs.
     let w = unsafe { std::slice::from_raw_parts(tile.w.cast::<bf16>(), padded * PANEL) };
     for row in 0..tile.rows {
-        // SAFETY: each operand row holds k elements, padded as the panel is.
-        let x = unsafe { std::slice::from_raw_parts(operand::<bf16>(tile, row), padded) };
+        // SAFETY: each operand row holds k elements.
+        let x = unsafe { std::slice::from_raw_parts(operand::<f32>(tile, row), tile.k) };
         let mut sums = [0.0; PANEL];
-        for (x, w) in x.chunks_exact(2).zip(w.chunks_exact(2 * PANEL)) {
-            let (x0, x1) = (x[0].to_f32(), x[1].to_f32());
-            for (sum, w) in sums.iter_mut().zip(w.chunks_exact(2)) {
-                *sum += x0 * w[0].to_f32() + x1 * w[1].to_f32();
+        for (x, w) in x.chunks(2).zip(w.chunks_exact(2 * PANEL)) {
+            for (index, x) in x.iter().enumerate() {
+                for (sum, w) in sums.iter_mut().zip(w.chunks_exact(2)) {
+                    *sum += x * widen(w[index]);
+                }
             }
         }
         // SAFETY: passed on.
         unsafe { store(tile, row, &sums) };
     }
+}
+
+fn widen(value: bf16) -> f32 {
+    f32::from_bits(u32::from(value.to_bits()) << 16)
 }
 
 fn operand<T>(tile: &Tile, row: usize) -> *const T {
@@ -61,8 +66,7 @@ fn operand<T>(tile: &Tile, row: usize) -> *const T {
 /// As [`Tile`] says.
 unsafe fn store(tile: &Tile, row: usize, sums: &[f32; PANEL]) {
     // SAFETY: the tile owns these outputs.
-    let y =
-        unsafe { std::slice::from_raw_parts_mut(tile.y.add(row * tile.y_stride), tile.columns) };
+    let y = unsafe { std::slice::from_raw_parts_mut(tile.y.add(row * tile.y_stride), tile.columns) };
     for (column, (y, sum)) in y.iter_mut().zip(sums).enumerate() {
         let bias = if tile.bias.is_null() {
             0.0

@@ -1,8 +1,8 @@
 //! The unit of work of a linear, and which kernel computes it on which instruction set.
 
-use half::bf16;
-
 use super::portable;
+#[cfg(target_arch = "x86_64")]
+use super::{avx2, avx512};
 use crate::isa::Isa;
 
 /// A block of outputs: some rows of one panel's columns.
@@ -32,11 +32,23 @@ pub(super) struct Tile {
     pub(super) add: bool,
 }
 
+/// What a kernel multiplies the weights with.
+#[derive(Clone, Copy)]
+pub(super) enum Operand {
+    /// The activations as they are.
+    F32,
+    /// Activations rounded to bf16, rows padded to an even length with zeros.
+    #[cfg(target_arch = "x86_64")]
+    Bf16,
+}
+
 /// One format's kernel for one instruction set.
 #[derive(Clone, Copy)]
 pub(super) struct Kernel {
     /// The most rows of a tile.
     pub(super) max_rows: usize,
+    /// How activations are prepared.
+    pub(super) operand: Operand,
     pub(super) compute: unsafe fn(&Tile),
 }
 
@@ -58,25 +70,42 @@ impl Kernel {
     }
 }
 
-/// The kernel for `f32` weights and operands.
-pub(super) fn f32_kernel(_isa: Isa) -> Kernel {
-    Kernel {
-        max_rows: 1,
-        compute: portable::f32_tile,
+/// Calls `$kernel::<ROWS>` for the tile's number of rows, one of those listed.
+#[cfg(target_arch = "x86_64")]
+macro_rules! by_rows {
+    ($tile:ident, $kernel:ident, $($rows:literal),+) => {
+        match $tile.rows {
+            // SAFETY: the caller's promise is passed on.
+            $($rows => unsafe { $kernel::<$rows>($tile) },)+
+            rows => unreachable!("a tile of {rows} rows"),
+        }
+    };
+}
+#[cfg(target_arch = "x86_64")]
+pub(super) use by_rows;
+
+/// The kernel for `f32` weights.
+pub(super) fn f32_kernel(isa: Isa) -> Kernel {
+    match isa {
+        Isa::Portable => Kernel { max_rows: 1, operand: Operand::F32, compute: portable::f32_tile },
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => Kernel { max_rows: 4, operand: Operand::F32, compute: avx2::f32_tile },
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 | Isa::Avx512Bf16 => {
+            Kernel { max_rows: 8, operand: Operand::F32, compute: avx512::f32_tile }
+        }
     }
 }
 
-/// The kernel for bf16 weights and operands.
-pub(super) fn bf16_kernel(_isa: Isa) -> Kernel {
-    Kernel {
-        max_rows: 1,
-        compute: portable::bf16_tile,
-    }
-}
-
-/// Rounds to the nearest bf16, ties to even; NaN stays NaN.
-pub(super) fn round_to_bf16(_isa: Isa, from: &[f32], to: &mut [bf16]) {
-    for (from, to) in from.iter().zip(to) {
-        *to = bf16::from_f32(*from);
+/// The kernel for bf16 weights.
+pub(super) fn bf16_kernel(isa: Isa) -> Kernel {
+    match isa {
+        Isa::Portable => Kernel { max_rows: 1, operand: Operand::F32, compute: portable::bf16_tile },
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => Kernel { max_rows: 4, operand: Operand::F32, compute: avx2::bf16_tile },
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => Kernel { max_rows: 8, operand: Operand::F32, compute: avx512::bf16_widen_tile },
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Bf16 => Kernel { max_rows: 8, operand: Operand::Bf16, compute: avx512::bf16_dot_tile },
     }
 }

@@ -32,7 +32,8 @@ impl Random {
 /// One pool for each instruction set of this machine.
 pub fn pools(threads: usize) -> Vec<Pool> {
     Isa::ALL
-        .into_iter()
+        .iter()
+        .copied()
         .filter(|isa| isa.is_available())
         .map(|isa| Pool::with_isa(threads, isa))
         .collect()
@@ -48,11 +49,7 @@ pub fn as_bf16(values: &[f32]) -> Vec<f32> {
 pub fn assert_same_bits(got: &[f32], want: &[f32]) {
     assert_eq!(got.len(), want.len());
     for (index, (got, want)) in got.iter().zip(want).enumerate() {
-        assert_eq!(
-            got.to_bits(),
-            want.to_bits(),
-            "element {index}: {got:e}, should be {want:e}"
-        );
+        assert_eq!(got.to_bits(), want.to_bits(), "element {index}: {got:e}, should be {want:e}");
     }
 }
 
@@ -62,9 +59,6 @@ pub fn assert_close(got: &[f32], want: &[f64], tolerance: f64, scale: f64) {
     assert_eq!(got.len(), want.len());
     for (index, (got, want)) in got.iter().zip(want).enumerate() {
         let error = (f64::from(*got) - want).abs();
-        assert!(
-            error <= tolerance * scale,
-            "element {index}: {got}, should be {want}, error {error:e}"
-        );
+        assert!(error <= tolerance * scale, "element {index}: {got}, should be {want}, error {error:e}");
     }
 }

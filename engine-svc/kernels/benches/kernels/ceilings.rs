@@ -1,0 +1,125 @@
+//! What the machine can do at most, all threads together: arithmetic from registers, reads from
+//! memory, and the cost of a dispatch.
+
+use std::hint::black_box;
+
+use firstlight_kernels::buffer::Buffer;
+use firstlight_kernels::isa::Isa;
+use firstlight_kernels::pool::Pool;
+
+use crate::stopwatch::median;
+
+/// Multiply-adds per second (in 10⁹, each counted as two operations) and bytes per second (in 10⁹).
+pub struct Ceilings {
+    pub f32: f64,
+    pub bf16: f64,
+    pub read: f64,
+}
+
+pub fn measure(pool: &Pool) -> Ceilings {
+    let read = read_rate(pool);
+    let dispatch = median(10_001, || pool.run(|_| {}));
+    let [f32, bf16, int8] = arithmetic(pool);
+    println!(
+        "ceilings: f32 {f32:.0} GFLOP/s, bf16 {bf16:.0} GFLOP/s, int8 {int8:.0} GOP/s, \
+         read {read:.1} GB/s, dispatch {:.2} µs",
+        dispatch * 1e6
+    );
+    Ceilings { f32, bf16, read }
+}
+
+fn read_rate(pool: &Pool) -> f64 {
+    let mut data = Buffer::<u64>::zeroed(1 << 26);
+    data.fill(1);
+    let share = data.len() / pool.threads();
+    let seconds = median(9, || {
+        pool.run(|thread| {
+            let mut sums = [0u64; 64];
+            for chunk in data[thread * share..][..share].chunks_exact(64) {
+                for (sum, value) in sums.iter_mut().zip(chunk) {
+                    *sum ^= value;
+                }
+            }
+            black_box(sums);
+        });
+    });
+    size_of_val(&data[..]) as f64 / seconds / 1e9
+}
+
+#[cfg(target_arch = "x86_64")]
+fn arithmetic(pool: &Pool) -> [f64; 3] {
+    const TURNS: usize = 2_000_000;
+    let rate = |operations: usize, work: unsafe fn(usize)| {
+        // SAFETY: only called for an instruction set that the pool was checked to have.
+        let seconds = median(5, || pool.run(|_| unsafe { work(TURNS) }));
+        (16 * TURNS * operations * pool.threads()) as f64 / seconds / 1e9
+    };
+    match pool.isa() {
+        Isa::Portable => [f64::NAN; 3],
+        Isa::Avx2 => [rate(16, peak::f32_avx2), f64::NAN, f64::NAN],
+        Isa::Avx512 => [rate(32, peak::f32_avx512), f64::NAN, rate(128, peak::int8_avx512)],
+        Isa::Avx512Bf16 => {
+            [rate(32, peak::f32_avx512), rate(64, peak::bf16_avx512), rate(128, peak::int8_avx512)]
+        }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn arithmetic(_pool: &Pool) -> [f64; 3] {
+    [f64::NAN; 3]
+}
+
+/// Loops of sixteen independent multiply-adds on registers.
+#[cfg(target_arch = "x86_64")]
+mod peak {
+    use std::arch::x86_64::*;
+    use std::hint::black_box;
+
+    #[target_feature(enable = "avx2,fma")]
+    pub fn f32_avx2(turns: usize) {
+        let x = _mm256_set1_ps(black_box(0.5));
+        let mut sums = [_mm256_setzero_ps(); 8];
+        for _ in 0..2 * turns {
+            for sum in &mut sums {
+                *sum = _mm256_fmadd_ps(x, x, *sum);
+            }
+        }
+        black_box(sums);
+    }
+
+    #[target_feature(enable = "avx512f")]
+    pub fn f32_avx512(turns: usize) {
+        let x = _mm512_set1_ps(black_box(0.5));
+        let mut sums = [_mm512_setzero_ps(); 16];
+        for _ in 0..turns {
+            for sum in &mut sums {
+                *sum = _mm512_fmadd_ps(x, x, *sum);
+            }
+        }
+        black_box(sums);
+    }
+
+    #[target_feature(enable = "avx512f,avx512bf16")]
+    pub fn bf16_avx512(turns: usize) {
+        let x = _mm512_cvtne2ps_pbh(_mm512_set1_ps(black_box(0.5)), _mm512_set1_ps(0.5));
+        let mut sums = [_mm512_setzero_ps(); 16];
+        for _ in 0..turns {
+            for sum in &mut sums {
+                *sum = _mm512_dpbf16_ps(*sum, x, x);
+            }
+        }
+        black_box(sums);
+    }
+
+    #[target_feature(enable = "avx512f,avx512vnni")]
+    pub fn int8_avx512(turns: usize) {
+        let x = _mm512_set1_epi8(black_box(1));
+        let mut sums = [_mm512_setzero_si512(); 16];
+        for _ in 0..turns {
+            for sum in &mut sums {
+                *sum = _mm512_dpbusd_epi32(*sum, x, x);
+            }
+        }
+        black_box(sums);
+    }
+}

@@ -1,0 +1,27 @@
+//! `cargo bench -p firstlight-kernels [-- THREADS [FILTER]]`: what this machine can do, and how much
+//! of it the kernels reach on the shapes of SmolLM2-135M.
+//!
+//! Times are medians; on a shared machine compare within one run only.
+
+mod ceilings;
+mod linears;
+mod step;
+mod stopwatch;
+
+use firstlight_kernels::pool::Pool;
+
+fn main() {
+    let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(cores);
+    let filter = arguments.next().unwrap_or_default();
+    let pool = Pool::new(threads);
+    println!("{} threads, {}", pool.threads(), pool.isa());
+    let ceilings = ceilings::measure(&pool);
+    if "linears".contains(&filter) {
+        linears::print(&pool, &ceilings);
+    }
+    if "step".contains(&filter) {
+        step::print(&pool);
+    }
+}

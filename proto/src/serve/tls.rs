@@ -139,8 +139,7 @@ fn server_config(identity: &Identity, client_ca: Option<&Path>) -> Result<Server
         None => builder.with_no_client_auth(),
     };
     let (chain, key) = read_identity(identity)?;
-    let mut config =
-        builder.with_single_cert(chain, key).map_err(|reason| unusable(reason.to_string()))?;
+    let mut config = builder.with_single_cert(chain, key).map_err(|reason| unusable(reason.to_string()))?;
     // gRPC, and plain HTTP on the same port.
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
@@ -226,7 +225,9 @@ impl<T> Reloaded<T> {
                     tracing::info!(files = ?self.files, "TLS files changed: read again");
                     last.1 = Arc::new(value);
                 }
-                Err(error) => tracing::warn!(%error, "TLS files changed and cannot be used: keeping the last"),
+                Err(error) => {
+                    tracing::warn!(%error, "TLS files changed and cannot be used: keeping the last")
+                }
             }
         }
         Arc::clone(&last.1)

@@ -1,3 +1,25 @@
-//! Firstlight scheduler: pending queue, admission budget, tokens and text, streaming to clients
+//! Firstlight scheduler: pending queue, admission budget, tokens and text, streaming to clients.
+//!
+//! - [`admission`]: who gets in, when, and why the others wait (pure)
+//! - [`dispatch`]: the task that owns the admission core and every request in flight
+//! - [`engines`]: links to the engines
+//! - [`frontend`]: gRPC for clients and operators
+//! - [`text`]: text to tokens and back
+//! - [`request`], [`record`]: what is asked for, and what is stamped of it
+//! - [`telemetry`], [`metrics`], [`spans`]: what is told about requests
+//! - [`watchdog`]: notices from outside when admission is stuck
+//! - [`cli`], [`server`]: flags, and the service made of all these parts
 
 pub mod admission;
+pub mod cli;
+pub mod dispatch;
+pub mod engines;
+pub mod frontend;
+pub mod metrics;
+pub mod record;
+pub mod request;
+pub mod server;
+pub mod spans;
+pub mod telemetry;
+pub mod text;
+pub mod watchdog;

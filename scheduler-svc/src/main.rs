@@ -1,2 +1,34 @@
 //! Entry point: wiring only.
-fn main() {}
+
+use clap::Parser as _;
+use firstlight_proto::serve::{logging, metrics as pages, shutdown::Shutdown};
+use scheduler_svc::{
+    cli::{Cli, Command, Flags, seconds},
+    dispatch::Dispatch,
+    metrics, server,
+};
+
+fn main() -> anyhow::Result<()> {
+    let cli = Cli::parse();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    match cli.command {
+        Some(Command::Healthcheck(check)) => runtime.block_on(check.run()),
+        None => runtime.block_on(serve(cli.serve)),
+    }
+}
+
+async fn serve(flags: Flags) -> anyhow::Result<()> {
+    logging::init(flags.log_format, &flags.log)?;
+    let page = pages::install(metrics::ALL)?;
+    let shutdown = Shutdown::on_signals(seconds("--drain-seconds", flags.drain_seconds)?)?;
+    let metrics_listen = flags.metrics_listen;
+    let running = server::start(flags, shutdown.clone()).await?;
+    let dispatcher = running.dispatcher.clone();
+    let refresh = move || {
+        let dispatcher = dispatcher.clone();
+        // A task that has stopped has no live values left to tell.
+        async move { dispatcher.with(Dispatch::scrape).await.unwrap_or_default() }
+    };
+    pages::serve_with(metrics_listen, page, refresh, shutdown.stop).await?;
+    running.wait().await
+}

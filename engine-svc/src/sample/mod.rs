@@ -3,6 +3,9 @@
 //! The noise is a pure function of (seed, absolute position), so that a request that is resumed, batched with
 //! others or preempted says the same.
 
+mod choose;
+mod noise;
+
 /// How to choose the next token. Checked where it is made: the fields are in range.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampling {

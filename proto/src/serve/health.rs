@@ -20,7 +20,7 @@ pub const DRAINING: &str = "draining";
 #[derive(Args, Clone, Debug)]
 pub struct Healthcheck {
     /// Address of the service's gRPC listener.
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(value_name = "HOST:PORT")]
     pub addr: String,
     /// Which health to ask for: live, ready or draining.
     #[arg(long, default_value = READY)]
@@ -51,7 +51,7 @@ impl Healthcheck {
 
     async fn ask(&self) -> anyhow::Result<ServingStatus> {
         let endpoint = Endpoint::from_shared(format!("http://{}", self.addr))
-            .with_context(|| format!("--addr {}", self.addr))?
+            .with_context(|| format!("{} is no HOST:PORT", self.addr))?
             .connect_timeout(Duration::from_secs(2))
             .timeout(Duration::from_secs(2));
         let channel = endpoint.connect().await.with_context(|| format!("no answer from {}", self.addr))?;

@@ -12,8 +12,11 @@ use tokio_util::sync::CancellationToken;
 /// What a metric is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
-    /// Grows only.
+    /// Grows only, in whole numbers.
     Counter,
+    /// Grows only, in fractions of a second. The recorder counts in whole numbers, so its owner appends it
+    /// to the page with [`seconds_counter`].
+    SecondsCounter,
     /// Goes up and down.
     Gauge,
     /// Distribution over these upper bounds.
@@ -60,9 +63,23 @@ pub fn install(declared: &[Metric]) -> anyhow::Result<PrometheusHandle> {
             Kind::Counter => describe_counter!(metric.name, metric.unit, metric.help),
             Kind::Gauge => describe_gauge!(metric.name, metric.unit, metric.help),
             Kind::Histogram(_) => describe_histogram!(metric.name, metric.unit, metric.help),
+            Kind::SecondsCounter => {}
         }
     }
     Ok(handle)
+}
+
+/// A [`Kind::SecondsCounter`] with one label, in the text format of `/metrics`.
+pub fn seconds_counter<'a>(
+    metric: &Metric,
+    samples: impl IntoIterator<Item = (&'a str, Duration)>,
+) -> String {
+    let Metric { name, help, labels, .. } = metric;
+    let mut page = format!("# HELP {name} {help}\n# TYPE {name} counter\n");
+    for (label, time) in samples {
+        page += &format!("{name}{{{}=\"{label}\"}} {}\n", labels[0], time.as_secs_f64());
+    }
+    page
 }
 
 /// Serves `/metrics` on `addr` until `stop`; `refresh` runs before each scrape, to bring live gauges up to date.
@@ -75,14 +92,39 @@ pub async fn serve(
     refresh: impl Fn() + Clone + Send + Sync + 'static,
     stop: CancellationToken,
 ) -> anyhow::Result<SocketAddr> {
+    let refresh = move || {
+        refresh();
+        std::future::ready(String::new())
+    };
+    serve_with(addr, handle, refresh, stop).await
+}
+
+/// As [`serve`], for live values that take a question to their owner; what `refresh` gives is appended to
+/// the page.
+///
+/// # Errors
+/// When the address cannot be bound.
+pub async fn serve_with<F, R>(
+    addr: SocketAddr,
+    handle: PrometheusHandle,
+    refresh: F,
+    stop: CancellationToken,
+) -> anyhow::Result<SocketAddr>
+where
+    F: Fn() -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = String> + Send,
+{
     let listener = tokio::net::TcpListener::bind(addr)
         .await
         .with_context(|| format!("--metrics-listen {addr}: cannot listen"))?;
     let bound = listener.local_addr()?;
     let upkeep = handle.clone();
     let scrape = move || {
-        refresh();
-        std::future::ready(([(CONTENT_TYPE, "text/plain; version=0.0.4")], handle.render()))
+        let (refresh, handle) = (refresh.clone(), handle.clone());
+        async move {
+            let appended = refresh().await;
+            ([(CONTENT_TYPE, "text/plain; version=0.0.4")], handle.render() + &appended)
+        }
     };
     let router = Router::new().route("/metrics", get(scrape));
     let ended = stop.clone();

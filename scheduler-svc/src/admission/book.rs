@@ -72,8 +72,12 @@ pub(super) struct Pending {
     pub base: ByCause,
     /// When this pending period began.
     pub queued: Stamp,
+    /// When it joined this lane: later than `queued` when the policy changed since.
+    pub joined: Stamp,
     /// When it first was at the head of its lane.
     pub headed: Option<Stamp>,
+    /// Its first round with credit, from when on it is charged its lane's cut.
+    pub judged: Option<Stamp>,
 }
 
 /// What is known of an active request.
@@ -89,6 +93,8 @@ pub(super) struct Active {
     pub promised: Blocks,
     /// Blocks it can come to hold.
     pub worst: Blocks,
+    /// Its number in the history of attempts.
+    pub attempt: u64,
     /// Its wait by cause, to be continued if the attempt is lost before the first token.
     pub waited: ByCause,
     /// Withdrawn: only its blocks are waited for.
@@ -96,6 +102,9 @@ pub(super) struct Active {
 }
 
 const PAGE: usize = 1024;
+
+// A queue of a million requests stays within a quarter of a GiB.
+const _: () = assert!(Book::BYTES_PER_REQUEST <= 256);
 
 /// All entries.
 #[derive(Debug)]
@@ -268,6 +277,7 @@ mod tests {
             admitted: Stamp::from_ns(0),
             promised: Blocks(0),
             worst: Blocks(0),
+            attempt: 0,
             waited: ByCause::default(),
             withdrawn: false,
         });
@@ -299,10 +309,5 @@ mod tests {
             list.remove(&mut book, slots[gone]);
         }
         assert_eq!(list.iter(&book).collect::<Vec<_>>(), [slots[1], slots[2], slots[4]]);
-    }
-
-    #[test]
-    fn memory_per_request_is_bounded() {
-        assert!(Book::BYTES_PER_REQUEST <= 256, "{} bytes", Book::BYTES_PER_REQUEST);
     }
 }

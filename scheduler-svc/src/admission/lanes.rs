@@ -9,6 +9,7 @@ use super::{
     book::{Book, List, Slot},
     cause::Cause,
     ledger::CauseClock,
+    report::EngineId,
     request::{Class, Tenant},
 };
 
@@ -38,6 +39,10 @@ pub(super) struct Lane {
     pub clock: CauseClock,
     /// Requests that follow `clock`.
     pub followers: usize,
+    /// Value of the limit the clock runs on, and the engine whose blocks did not suffice.
+    pub charged: (u64, Option<EngineId>),
+    /// Its number among all lanes ever made.
+    pub serial: u64,
     queue: Queue,
     len: usize,
     rank: Rank,
@@ -73,21 +78,28 @@ impl Lane {
 pub(super) struct Lanes {
     lanes: Vec<Option<Lane>>,
     unused: Vec<LaneId>,
+    made: u64,
     by_name: BTreeMap<LaneName, LaneId>,
     by_rank: BTreeSet<(Rank, LaneId)>,
     by_deadline: bool,
 }
 
 impl Lanes {
-    /// No lanes yet; they will be ordered by deadline, or by arrival.
-    pub fn new(by_deadline: bool) -> Self {
+    /// No lanes yet; they will be ordered by deadline, or by arrival. Serial numbers go on from `made`.
+    pub fn new(by_deadline: bool, made: u64) -> Self {
         Self {
             lanes: Vec::new(),
             unused: Vec::new(),
+            made,
             by_name: BTreeMap::new(),
             by_rank: BTreeSet::new(),
             by_deadline,
         }
+    }
+
+    /// Lanes ever made.
+    pub fn made(&self) -> u64 {
+        self.made
     }
 
     /// The lane that is next to be served.
@@ -117,8 +129,10 @@ impl Lanes {
         }
         let queue =
             if self.by_deadline { Queue::Deadline(BTreeMap::new()) } else { Queue::Arrival(List::EMPTY) };
-        let lane =
-            Lane { name, clock: CauseClock::new(cause, now), followers: 0, queue, len: 0, rank: (0, 0) };
+        self.made += 1;
+        let clock = CauseClock::new(cause, now);
+        let (serial, rank) = (self.made, (0, 0));
+        let lane = Lane { name, clock, followers: 0, charged: (0, None), serial, queue, len: 0, rank };
         let id = self.unused.pop().unwrap_or_else(|| {
             self.lanes.push(None);
             LaneId(self.lanes.len() as u32 - 1)

@@ -52,8 +52,8 @@ pub(super) enum Follow {
     Newcomers(u32),
     /// Its lane's clock.
     Lane,
-    /// A standing clock: a `pack` lookahead examined it and passed it over for this cause.
-    Alone(Cause),
+    /// A standing clock: a `pack` lookahead examined it, in that round last, and passed it over for this cause.
+    Alone { cause: Cause, round: u32 },
 }
 
 /// The clocks that belong to no lane, and the time blocked over all requests.
@@ -75,7 +75,7 @@ impl Ledger {
         match follow {
             Follow::Newcomers(_) => self.newcomers.at(now),
             Follow::Lane => lane.at(now),
-            Follow::Alone(cause) => {
+            Follow::Alone { cause, .. } => {
                 let mut shown = ByCause::default();
                 shown[cause] = now.since(self.standing[cause]);
                 shown
@@ -88,7 +88,7 @@ impl Ledger {
         match follow {
             Follow::Newcomers(_) => self.newcomers.running(),
             Follow::Lane => lane.running(),
-            Follow::Alone(cause) => cause,
+            Follow::Alone { cause, .. } => cause,
         }
     }
 

@@ -16,7 +16,7 @@
 //! How a request gets in: [`door`] refuses what can never fit and what is too much; [`waiting`] puts it in
 //! a lane ([`lanes`]) and the [`ledger`] charges its wait; [`plan`] puts rounds together as the [`policy`]
 //! says, within the limits of the [`budget`], the [`engines`]' credit and [`kv`] blocks; [`observe`] keeps
-//! the engines' accounts. [`watch`] tells the owner how it stands.
+//! the engines' accounts. [`watch`] tells the owner how it stands, [`explain`](mod@explain) why a request waited.
 
 mod book;
 mod budget;
@@ -24,6 +24,8 @@ mod cause;
 mod door;
 mod drain;
 mod engines;
+mod explain;
+mod history;
 mod kv;
 mod lanes;
 mod ledger;
@@ -41,6 +43,7 @@ use firstlight_proto::clock::Stamp;
 pub use budget::{Budget, BudgetError, KvPromise, Policy};
 pub use cause::{ByCause, Cause};
 pub use door::{NeverFits, Refused, Remedy};
+pub use explain::{Explanation, Holder, LostAttempt, Period, RequestState};
 pub use policy::adaptive::ControllerState;
 pub use report::{End, EngineId, Forward, Geometry, Loss, Report, Requeued, Row, Step};
 pub use request::{Blocks, Class, Key, Request, Tenant, Tokens};
@@ -50,8 +53,9 @@ pub use watch::{EngineState, Gauges, Liveness};
 use book::{Book, Place, Slot};
 use drain::Drain;
 use engines::Engines;
+use history::{Attempt, Recent};
 use lanes::LaneName;
-use policy::{adaptive::Controller, deadline::PrefillSpeed, fair::Served};
+use policy::{adaptive::Controller, deadline::PrefillSpeed, fair::Served, pack::Turns};
 use waiting::{At, Waiting};
 
 /// The core. Its owner calls [`plan`](Self::plan) after every other call that changes something.
@@ -69,6 +73,8 @@ pub struct Admission {
     served: Served,
     speed: PrefillSpeed,
     controller: Controller,
+    turns: Turns,
+    attempts: Recent<Attempt>,
     turned_away: Vec<TurnedAway>,
     bound_by: Option<Cause>,
     last_admission: Stamp,
@@ -138,6 +144,8 @@ impl Admission {
             drain: Drain::new(now),
             served: Served::default(),
             speed: PrefillSpeed::default(),
+            turns: Turns::default(),
+            attempts: Recent::new(explain::ATTEMPTS_KEPT),
             turned_away: Vec::new(),
             bound_by: None,
             last_admission: now,
@@ -276,6 +284,7 @@ impl Admission {
 
     /// Takes a pending request out for good.
     fn remove(&mut self, now: Stamp, slot: Slot) -> Waited {
+        self.record(slot, now, None);
         let (waited, lane) = self.waiting.leave(&mut self.book, slot, now);
         self.book.close(slot);
         self.drain.count(now, 1);

@@ -30,7 +30,7 @@ impl Admission {
                 Vec::new()
             }
             Report::Rejected { key } => {
-                self.finish(key);
+                self.finish(now, key);
                 Vec::new()
             }
             Report::Step(step) => self.step(now, step),
@@ -49,6 +49,7 @@ impl Admission {
         let mut requeued: Vec<_> =
             members.into_iter().filter_map(|slot| self.requeue(now, slot, Loss::EngineLost)).collect();
         requeued.reverse();
+        self.waiting.mark_heads(&mut self.book, now);
         requeued
     }
 
@@ -59,7 +60,7 @@ impl Admission {
         }
         let mut preempted = Vec::new();
         for row in rows {
-            self.row(row, &mut preempted);
+            self.row(now, row, &mut preempted);
         }
         let account = self.engines.get_mut(engine).expect("checked above");
         account.report(free_blocks, last_seq);
@@ -70,10 +71,11 @@ impl Admission {
         let mut requeued: Vec<_> =
             preempted.into_iter().filter_map(|slot| self.requeue(now, slot, Loss::Preempted)).collect();
         requeued.reverse();
+        self.waiting.mark_heads(&mut self.book, now);
         requeued
     }
 
-    fn row(&mut self, Row { key, tokens, end }: Row, preempted: &mut Vec<Slot>) {
+    fn row(&mut self, now: Stamp, Row { key, tokens, end }: Row, preempted: &mut Vec<Slot>) {
         let Some(slot) = self.book.find(key) else { return };
         let entry = self.book.get_mut(slot);
         if !matches!(entry.place, Place::Active(_)) {
@@ -89,7 +91,7 @@ impl Admission {
         }
         match end {
             None => {}
-            Some(End::Finished) => self.finish(key),
+            Some(End::Finished) => self.finish(now, key),
             Some(End::Preempted) => {
                 self.part(slot);
                 preempted.push(slot);
@@ -108,10 +110,11 @@ impl Admission {
     }
 
     /// An active request has left for good.
-    fn finish(&mut self, key: Key) {
+    fn finish(&mut self, now: Stamp, key: Key) {
         let Some(slot) = self.book.find(key) else { return };
-        if matches!(self.book.get(slot).place, Place::Active(_)) {
+        if let Place::Active(Active { attempt, .. }) = self.book.get(slot).place {
             self.part(slot);
+            self.close_attempt(attempt, now, None);
             self.book.close(slot);
         }
     }
@@ -132,11 +135,12 @@ impl Admission {
     fn requeue(&mut self, now: Stamp, slot: Slot, why: Loss) -> Option<Requeued> {
         let key = self.book.key(slot);
         let entry = self.book.get_mut(slot);
-        let Place::Active(Active { admitted, waited, withdrawn, .. }) = entry.place else {
+        let Place::Active(Active { admitted, waited, withdrawn, attempt, .. }) = entry.place else {
             unreachable!("entry {slot:?} was a member of an engine but not active");
         };
         if withdrawn {
             self.book.close(slot);
+            self.close_attempt(attempt, now, None);
             return None;
         }
         let generated = entry.generated;
@@ -153,6 +157,7 @@ impl Admission {
                 Loss::Preempted => entry.preempted += lost,
             }
         }
+        self.close_attempt(attempt, now, Some(why));
         self.enqueue(now, slot, At::Front, &brought);
         Some(Requeued { key, why, admitted, generated })
     }

@@ -4,15 +4,17 @@ use firstlight_proto::clock::Stamp;
 
 use super::{
     Admission,
-    book::{Active, Place, Slot},
-    budget::Policy,
-    cause::Cause,
+    book::{Active, Book, Entry, Place, Slot},
+    budget::{Budget, Policy},
+    cause::{ByCause, Cause},
+    history::Grant,
     kv,
-    lanes::LaneId,
+    lanes::{Lane, LaneName},
     policy,
     report::{EngineId, Geometry},
     request::Blocks,
     round::{Admitted, Need, Room, Round},
+    waiting::Limits,
 };
 
 /// A round being put together.
@@ -74,21 +76,16 @@ impl Admission {
         })
     }
 
-    /// What it takes to admit a request to an engine of this geometry. One that it could not even hold
-    /// empty needs more blocks than there are.
+    /// See [`need_of`].
     pub(super) fn need(&self, slot: Slot, geometry: &Geometry) -> Need {
-        let entry = self.book.get(slot);
-        let need = kv::need(entry, geometry, &self.budget);
-        if kv::fits(&entry.request, geometry, &self.budget) {
-            need
-        } else {
-            Need { blocks: Blocks(u32::MAX), ..need }
-        }
+        need_of(self.book.get(slot), geometry, &self.budget)
     }
 
     /// Moves a pending request into the round; the room has been checked.
     pub(super) fn admit(&mut self, draft: &mut Draft, slot: Slot, need: Need) {
-        let from = self.book.pending(slot).lane;
+        let from = self.waiting.lanes.get(self.book.pending(slot).lane).serial;
+        let grant = Grant { engine: draft.engine, tokens: need.tokens, blocks: need.blocks };
+        let attempt = self.record(slot, draft.now, Some(grant));
         let (waited, lane) = self.waiting.leave(&mut self.book, slot, draft.now);
         draft.room.take(need);
         let key = self.book.key(slot);
@@ -102,6 +99,7 @@ impl Admission {
             admitted: draft.now,
             promised: need.blocks,
             worst,
+            attempt,
             waited: waited.by_cause,
             withdrawn: false,
         });
@@ -125,35 +123,49 @@ impl Admission {
 
     /// Charges those left behind.
     fn judge(&mut self, draft: &Draft) {
-        let several =
-            !matches!(self.budget.policy, Policy::Fifo | Policy::Pack | Policy::Deadline | Policy::Adaptive);
         let budget = &self.budget;
-        let cut = |book: &super::book::Book, lane: LaneId, head: Slot| {
+        let cut = |book: &Book, lane: &Lane, head: Slot| {
             let entry = book.get(head);
-            if several && draft.latest.elsewhere(lane) > Some(entry.arrival) {
+            if lane.name != LaneName::Only && draft.latest.elsewhere(lane.serial) > Some(entry.arrival) {
                 return Cause::FairShare;
             }
-            let mut need = kv::need(entry, &draft.geometry, budget);
-            if !kv::fits(&entry.request, &draft.geometry, budget) {
-                need.blocks = Blocks(u32::MAX);
-            }
+            let need = need_of(entry, &draft.geometry, budget);
             // A head that nothing refuses waits for the one whose turn it was.
             draft.room.refusal(need).or(draft.stopped_by).unwrap_or(Cause::BatchSize)
         };
-        self.waiting.judge(&mut self.book, draft.now, cut);
-        self.waiting.pass_over(&mut self.book, &draft.passed, draft.now);
+        let limits = Limits { value: self.limits(&draft.geometry), engine: draft.engine };
+        self.waiting.judge(&mut self.book, draft.now, &limits, cut);
+        self.waiting.pass_over(&mut self.book, &draft.passed, &limits, draft.now);
+    }
+
+    /// Values of the limits in a round for an engine of this geometry.
+    fn limits(&self, geometry: &Geometry) -> ByCause<u64> {
+        let mut limits = ByCause::filled(0);
+        limits[Cause::MaxActive] = self.budget.max_active_requests.into();
+        limits[Cause::KvBlocks] = kv::pool(geometry, &self.budget).0.into();
+        limits[Cause::TokenBudget] = self.budget.prefill_max_tokens.0.into();
+        limits[Cause::BatchSize] = self.budget.prefill_max_batch_size.into();
+        limits
     }
 }
 
-/// The latest arrival of a round, and the latest from any other lane than that one's.
+/// What it takes to admit a request to an engine of this geometry. One that it could not even hold empty
+/// needs more blocks than there are.
+fn need_of(entry: &Entry, geometry: &Geometry, budget: &Budget) -> Need {
+    let need = kv::need(entry, geometry, budget);
+    let fits = kv::fits(&entry.request, geometry, budget);
+    if fits { need } else { Need { blocks: Blocks(u32::MAX), ..need } }
+}
+
+/// The latest arrival of a round with its lane, by serial number, and the latest from any other lane.
 #[derive(Default)]
 struct Latest {
-    first: Option<(u64, LaneId)>,
+    first: Option<(u64, u64)>,
     other: Option<u64>,
 }
 
 impl Latest {
-    fn add(&mut self, lane: LaneId, arrival: u64) {
+    fn add(&mut self, lane: u64, arrival: u64) {
         match self.first {
             Some((latest, of)) if arrival > latest => {
                 if of != lane {
@@ -167,8 +179,8 @@ impl Latest {
         }
     }
 
-    /// The latest arrival from another lane than `lane`.
-    fn elsewhere(&self, lane: LaneId) -> Option<u64> {
+    /// The latest arrival from another lane than that one.
+    fn elsewhere(&self, lane: u64) -> Option<u64> {
         match self.first {
             Some((latest, of)) if of != lane => Some(latest),
             _ => self.other,

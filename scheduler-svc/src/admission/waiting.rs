@@ -6,8 +6,10 @@ use firstlight_proto::clock::Stamp;
 use super::{
     book::{Book, Pending, Place, Slot},
     cause::{ByCause, Cause},
-    lanes::{LaneId, LaneName, Lanes},
+    history::{Charge, Recent, Whose},
+    lanes::{Lane, LaneId, LaneName, Lanes},
     ledger::{Follow, Ledger},
+    report::EngineId,
     round::Waited,
 };
 
@@ -20,8 +22,35 @@ pub(super) struct Waiting {
     newcomers: Vec<Slot>,
     /// Requests that follow a standing clock (and some that have left since).
     alone: Vec<Slot>,
+    /// Rounds that passed someone over.
+    rounds: u32,
+    /// What was charged lately.
+    pub charges: Recent<Charge>,
     len: usize,
     engine_attached: bool,
+}
+
+/// Charges kept for `explain`.
+const CHARGES_KEPT: usize = 16_384;
+
+/// What a round was judged by.
+pub(super) struct Limits {
+    /// Values of the limits; 0 where a cause has none.
+    pub value: ByCause<u64>,
+    /// The engine it was for.
+    pub engine: EngineId,
+}
+
+impl Limits {
+    fn charge(&self, whose: Whose, cause: Cause, since: Stamp) -> Charge {
+        let engine = (cause == Cause::KvBlocks).then_some(self.engine);
+        Charge { whose, since, cause: Some(cause), limit: self.value[cause], engine }
+    }
+}
+
+/// A charge of a cause that has no limit.
+fn unlimited(whose: Whose, cause: Option<Cause>, since: Stamp) -> Charge {
+    Charge { whose, since, cause, limit: 0, engine: None }
 }
 
 /// Which end of its lane a request joins.
@@ -33,11 +62,15 @@ pub(super) enum At {
 
 impl Waiting {
     pub fn new(now: Stamp, by_deadline: bool) -> Self {
+        let mut charges = Recent::new(CHARGES_KEPT);
+        charges.push(unlimited(Whose::Newcomers, Some(Cause::NoEngine), now));
         Self {
-            lanes: Lanes::new(by_deadline),
+            lanes: Lanes::new(by_deadline, 0),
             ledger: Ledger::new(now),
             newcomers: Vec::new(),
             alone: Vec::new(),
+            rounds: 0,
+            charges,
             len: 0,
             engine_attached: false,
         }
@@ -54,7 +87,7 @@ impl Waiting {
     }
 
     /// Queues a request as a newcomer; `waited` is the time by cause it brings along. Its lane, whose
-    /// head may have changed.
+    /// head may have changed. After requests joined at the front, [`mark_heads`](Self::mark_heads).
     pub fn join(
         &mut self,
         book: &mut Book,
@@ -69,15 +102,24 @@ impl Waiting {
         let follow = Follow::Newcomers(self.newcomers.len() as u32);
         self.newcomers.push(slot);
         let shown = self.ledger.shown(follow, &self.lanes.get(lane).clock, now);
-        book.get_mut(slot).place =
-            Place::Pending(Pending { lane, follow, base: shown.minus(waited), queued: now, headed: None });
+        book.get_mut(slot).place = Place::Pending(Pending {
+            lane,
+            follow,
+            base: shown.minus(waited),
+            queued: now,
+            joined: now,
+            headed: None,
+            judged: None,
+        });
         match at {
             At::Back => self.lanes.push_back(book, lane, slot),
             At::Front => self.lanes.push_front(book, lane, slot),
         }
         self.ledger.blocked().enter(now, cause);
         self.len += 1;
-        self.mark_head(book, lane, now);
+        if at == At::Back {
+            self.mark_head(book, lane, now);
+        }
         lane
     }
 
@@ -91,7 +133,7 @@ impl Waiting {
         match follow {
             Follow::Newcomers(index) => self.forget_newcomer(book, index),
             Follow::Lane => self.lanes.get_mut(lane).followers -= 1,
-            Follow::Alone(_) => {}
+            Follow::Alone { .. } => {}
         }
         self.len -= 1;
         let lane = self.lanes.remove(book, lane, slot).then_some(lane);
@@ -120,37 +162,60 @@ impl Waiting {
             return;
         }
         self.engine_attached = attached;
-        self.rejoin_lanes(book, now);
+        let alone = std::mem::take(&mut self.alone);
+        self.rounds = self.rounds.wrapping_add(1);
+        self.rejoin_lanes(book, alone, self.rounds, now);
         let cause = self.idle_cause();
         self.ledger.switch_newcomers(now, cause, self.newcomers.len());
+        self.charges.push(unlimited(Whose::Newcomers, Some(cause), now));
         for lane in self.lanes.ids().collect::<Vec<_>>() {
-            self.switch(lane, cause, now);
+            let whose = Whose::Lane(self.lanes.get(lane).serial);
+            self.switch(lane, cause, unlimited(whose, Some(cause), now));
         }
     }
 
     /// A round with credit ended: charges each lane its cut, and lets newcomers follow their lanes.
-    pub fn judge(&mut self, book: &mut Book, now: Stamp, cut: impl Fn(&Book, LaneId, Slot) -> Cause) {
-        for lane in self.lanes.ids().collect::<Vec<_>>() {
-            let head = self.lanes.get(lane).head().expect("lanes that are listed hold a request");
-            self.switch(lane, cut(book, lane, head), now);
+    /// `limits` are the values of the limits.
+    pub fn judge(
+        &mut self,
+        book: &mut Book,
+        now: Stamp,
+        limits: &Limits,
+        cut: impl Fn(&Book, &Lane, Slot) -> Cause,
+    ) {
+        for id in self.lanes.ids().collect::<Vec<_>>() {
+            let lane = self.lanes.get(id);
+            let head = lane.head().expect("lanes that are listed hold a request");
+            let cause = cut(book, lane, head);
+            let charge = limits.charge(Whose::Lane(lane.serial), cause, now);
+            self.switch(id, cause, charge);
         }
         for slot in std::mem::take(&mut self.newcomers) {
             self.follow(book, slot, Follow::Lane, now);
+            book.pending_mut(slot).judged = Some(now);
         }
     }
 
     /// Charges requests that a lookahead examined and passed over singly; all others their lane's cut.
-    pub fn pass_over(&mut self, book: &mut Book, passed: &[(Slot, Cause)], now: Stamp) {
+    pub fn pass_over(&mut self, book: &mut Book, passed: &[(Slot, Cause)], limits: &Limits, now: Stamp) {
         let before = std::mem::take(&mut self.alone);
+        self.rounds = self.rounds.wrapping_add(1);
+        let round = self.rounds;
         for (slot, cause) in passed {
-            if self.lanes.get(book.pending(*slot).lane).clock.running() == *cause {
+            let pending = book.pending_mut(*slot);
+            if self.lanes.get(pending.lane).clock.running() == *cause {
                 continue;
             }
-            self.follow(book, *slot, Follow::Alone(*cause), now);
+            match &mut pending.follow {
+                Follow::Alone { cause: same, round: last } if same == cause => *last = round,
+                _ => {
+                    self.follow(book, *slot, Follow::Alone { cause: *cause, round }, now);
+                    self.charges.push(limits.charge(Whose::Request(book.key(*slot)), *cause, now));
+                }
+            }
             self.alone.push(*slot);
         }
-        let passed: std::collections::BTreeSet<_> = self.alone.iter().copied().collect();
-        self.rejoin_lane(book, before.into_iter().filter(|slot| !passed.contains(slot)), now);
+        self.rejoin_lanes(book, before, round, now);
     }
 
     /// Ends all lanes and queues everyone anew, as newcomers, in lanes named by `name`.
@@ -165,14 +230,18 @@ impl Waiting {
         let mut all: Vec<Slot> =
             lanes.into_iter().flat_map(|lane| self.lanes.get(lane).iter(book).collect::<Vec<_>>()).collect();
         all.sort_unstable_by_key(|slot| book.get(*slot).arrival);
-        let mut behind = Vec::with_capacity(all.len());
+        let kept: Vec<_> = all
+            .iter()
+            .map(|slot| {
+                let pending = book.pending(*slot);
+                (pending.queued, pending.headed, self.waited(book, *slot, now).by_cause)
+            })
+            .collect();
         for slot in &all {
-            let (queued, headed) = (book.pending(*slot).queued, book.pending(*slot).headed);
-            let (waited, _) = self.leave(book, *slot, now);
-            behind.push((waited.by_cause, queued, headed));
+            self.leave(book, *slot, now);
         }
-        self.lanes = Lanes::new(by_deadline);
-        for (slot, (waited, queued, headed)) in all.into_iter().zip(behind) {
+        self.lanes = Lanes::new(by_deadline, self.lanes.made());
+        for (slot, (queued, headed, waited)) in all.into_iter().zip(kept) {
             self.join(book, slot, name(book, slot), At::Back, &waited, now);
             let pending = book.pending_mut(slot);
             pending.queued = queued;
@@ -180,17 +249,26 @@ impl Waiting {
         }
     }
 
+    /// Notes who has come to the head of a lane.
+    pub fn mark_heads(&self, book: &mut Book, now: Stamp) {
+        self.lanes.ids().for_each(|lane| self.mark_head(book, lane, now));
+    }
+
     /// What a request is charged before its first round with credit.
     fn idle_cause(&self) -> Cause {
         if self.engine_attached { Cause::EngineBusy } else { Cause::NoEngine }
     }
 
-    fn switch(&mut self, lane: LaneId, cause: Cause, now: Stamp) {
+    /// Lets a lane's clock run on what `charge` says.
+    fn switch(&mut self, lane: LaneId, cause: Cause, charge: Charge) {
         let lane = self.lanes.get_mut(lane);
         let from = lane.clock.running();
-        if from != cause {
-            self.ledger.blocked().shift(now, from, cause, lane.followers);
-            lane.clock.switch(now, cause);
+        let charged = (charge.limit, charge.engine);
+        if from != cause || lane.charged != charged {
+            self.ledger.blocked().shift(charge.since, from, cause, lane.followers);
+            lane.clock.switch(charge.since, cause);
+            lane.charged = charged;
+            self.charges.push(charge);
         }
     }
 
@@ -211,17 +289,18 @@ impl Waiting {
         self.ledger.blocked().shift(now, was, will, 1);
     }
 
-    fn rejoin_lanes(&mut self, book: &mut Book, now: Stamp) {
-        let alone = std::mem::take(&mut self.alone);
-        self.rejoin_lane(book, alone.into_iter(), now);
-    }
-
-    fn rejoin_lane(&mut self, book: &mut Book, slots: impl Iterator<Item = Slot>, now: Stamp) {
+    /// Those of `slots` that no round since `round` passed over follow their lanes again.
+    fn rejoin_lanes(&mut self, book: &mut Book, slots: Vec<Slot>, round: u32, now: Stamp) {
         for slot in slots {
-            let still_alone =
-                matches!(&book.get(slot).place, Place::Pending(Pending { follow: Follow::Alone(_), .. }));
-            if still_alone {
+            let Place::Pending(Pending { follow: Follow::Alone { round: last, .. }, .. }) =
+                book.get(slot).place
+            else {
+                continue;
+            };
+            if last != round {
                 self.follow(book, slot, Follow::Lane, now);
+                let whose = Whose::Request(book.key(slot));
+                self.charges.push(unlimited(whose, None, now));
             }
         }
     }

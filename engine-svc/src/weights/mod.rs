@@ -1,0 +1,136 @@
+//! Where weights come from: one view over GGUF files, Hugging Face folders and random numbers.
+//!
+//! * [`open`]: the source behind a path or a dummy's name
+//! * [`WeightSource`]: what the model asks of it, row by row, so that no second copy is made
+//! * [`config`]: what kind of model it is
+//! * [`weight`]: the names of weights
+//! * [`gguf`], [`hf`], [`dummy`]: the sources
+//! * [`error`]: why a model is refused
+
+pub mod config;
+pub mod dummy;
+pub mod error;
+pub mod gguf;
+pub mod hf;
+mod rope;
+pub mod weight;
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+pub use config::ModelConfig;
+pub use error::LoadError;
+pub use weight::{LayerWeight, Weight};
+
+/// The weights of one model.
+pub trait WeightSource: Sync {
+    /// What kind of model it is.
+    fn config(&self) -> &ModelConfig;
+
+    /// A matrix, `[outputs, inputs]`.
+    ///
+    /// # Errors
+    /// When it is missing or its format cannot be read.
+    fn matrix(&self, weight: Weight) -> Result<Matrix<'_>, LoadError>;
+
+    /// The bias beside a matrix or a norm, if there is one.
+    ///
+    /// # Errors
+    /// When it is there and cannot be read.
+    fn bias(&self, weight: Weight) -> Result<Option<Vec<f32>>, LoadError>;
+
+    /// The scale of a norm.
+    ///
+    /// # Errors
+    /// When it is missing or cannot be read.
+    fn norm(&self, weight: Weight) -> Result<Vec<f32>, LoadError>;
+
+    /// Gives back the memory of file pages read so far; what is read again is fetched again.
+    fn release_pages(&self) {}
+
+    /// Where the weights lie, for messages.
+    fn origin(&self) -> String;
+}
+
+/// A matrix that is read by rows, from any thread.
+pub struct Matrix<'a> {
+    /// Number of rows, N.
+    pub outputs: usize,
+    /// Values per row, K.
+    pub inputs: usize,
+    read: Box<dyn Fn(usize, &mut [f32]) + Sync + 'a>,
+}
+
+impl<'a> Matrix<'a> {
+    /// A matrix whose row `index` is what `read(index, row)` writes.
+    pub fn new(
+        (outputs, inputs): (usize, usize),
+        read: impl Fn(usize, &mut [f32]) + Sync + 'a,
+    ) -> Self {
+        Self { outputs, inputs, read: Box::new(read) }
+    }
+
+    /// Writes row `index` to `row`.
+    ///
+    /// # Panics
+    /// When there is no such row, or `row` has another length.
+    pub fn read(&self, index: usize, row: &mut [f32]) {
+        assert!(index < self.outputs && row.len() == self.inputs, "row {index} of {self:?}");
+        (self.read)(index, row);
+    }
+}
+
+impl fmt::Debug for Matrix<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}, {}]", self.outputs, self.inputs)
+    }
+}
+
+/// How to read what `--model` names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LoadFormat {
+    /// A file is GGUF, a folder is Hugging Face.
+    #[default]
+    Auto,
+    /// A GGUF file.
+    Gguf,
+    /// A folder with `config.json` and safetensors.
+    HuggingFace,
+    /// Random weights of a named configuration.
+    Dummy,
+}
+
+impl FromStr for LoadFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "gguf" => Ok(Self::Gguf),
+            "hf" => Ok(Self::HuggingFace),
+            "dummy" => Ok(Self::Dummy),
+            _ => Err("one of auto, gguf, hf, dummy".to_owned()),
+        }
+    }
+}
+
+/// Opens the weights that `model` names: a path, or for dummies a configuration's name; `seed` is the dummies'.
+///
+/// # Errors
+/// Names the path and what is wrong there.
+pub fn open(
+    model: &str,
+    format: LoadFormat,
+    seed: u64,
+) -> Result<Box<dyn WeightSource>, LoadError> {
+    let path = Path::new(model);
+    match format {
+        LoadFormat::Dummy => Ok(Box::new(dummy::DummyWeights::new(model, seed)?)),
+        LoadFormat::Gguf => Ok(Box::new(gguf::GgufWeights::open(path)?)),
+        LoadFormat::HuggingFace => Ok(Box::new(hf::HfWeights::open(path)?)),
+        LoadFormat::Auto if path.is_dir() => open(model, LoadFormat::HuggingFace, seed),
+        LoadFormat::Auto if path.exists() => open(model, LoadFormat::Gguf, seed),
+        LoadFormat::Auto => Err(LoadError::NoSuchModel { model: model.to_owned() }),
+    }
+}

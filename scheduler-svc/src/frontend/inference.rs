@@ -1,0 +1,130 @@
+//! `Generate` and `GetModel`. Response headers go out when the request is queued: the handler returns then.
+
+use std::sync::Arc;
+
+use firstlight_proto::{
+    clock::Stamp,
+    error::Failure,
+    inject::{Injections, Segment},
+    v1::{self, inference_server::Inference},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tonic::{Request, Response, Status, metadata::MetadataMap};
+
+use super::{
+    token_stream::{Setup, TokenStream},
+    tokenize::Prompts,
+    validate,
+};
+use crate::{
+    dispatch::{Dispatcher, client::stopping},
+    request::Ask,
+    telemetry::Telemetry,
+};
+
+/// The service.
+pub struct InferenceService {
+    /// To the owner of the core.
+    pub dispatcher: Dispatcher,
+    /// Prompts → token ids.
+    pub prompts: Prompts,
+    /// Metrics and spans.
+    pub telemetry: Arc<Telemetry>,
+    /// Delays to inject (`ingress`, `accept`, `deliver`).
+    pub injections: Arc<Injections>,
+    /// New requests are refused once this is cancelled.
+    pub drain: CancellationToken,
+    /// Counts open streams.
+    pub open: TaskTracker,
+}
+
+#[tonic::async_trait]
+impl Inference for InferenceService {
+    type GenerateStream = TokenStream;
+
+    async fn generate(&self, request: Request<v1::GenerateRequest>) -> Result<Response<TokenStream>, Status> {
+        self.injections.wait(Segment::Ingress).await;
+        let received = self.telemetry.clock.now();
+        self.telemetry.metrics.received.increment(1);
+        let (metadata, _, message) = request.into_parts();
+        let asked_id = message.request_id.clone();
+        match self.accept(received, &metadata, message).await {
+            Ok((id, stream)) => Ok(with_id(Response::new(stream), &id)),
+            Err(failure) => {
+                self.telemetry.metrics.refused(failure.kind());
+                tracing::debug!(request_id = %asked_id, kind = %failure.kind(), reason = %failure, "refused");
+                Err(failure.into())
+            }
+        }
+    }
+
+    async fn get_model(
+        &self,
+        _: Request<v1::GetModelRequest>,
+    ) -> Result<Response<v1::GetModelResponse>, Status> {
+        let served = self.dispatcher.served().borrow().clone();
+        let engines = self.dispatcher.with(|dispatch| dispatch.engine_infos()).await?;
+        Ok(Response::new(v1::GetModelResponse {
+            name: served.name.clone(),
+            context_length: if engines.is_empty() { 0 } else { served.context_length },
+            vocab_size: served.vocab_size,
+            eos_ids: served.eos_ids.clone(),
+            has_tokenizer: self.prompts.vocab_size().is_some(),
+            engines,
+        }))
+    }
+}
+
+impl InferenceService {
+    /// Validates, tokenizes and queues a request: stamps 2 to 3.
+    async fn accept(
+        &self,
+        received: Stamp,
+        metadata: &MetadataMap,
+        message: v1::GenerateRequest,
+    ) -> Result<(Arc<str>, TokenStream), Failure> {
+        if self.drain.is_cancelled() {
+            return Err(stopping());
+        }
+        let open = self.open.token();
+        let caller = validate::caller(metadata)?;
+        let served = self.dispatcher.served().borrow().clone();
+        let checked = validate::request(message, &served, self.prompts.vocab_size())?;
+        self.dispatcher.check_room().await?;
+        let prompt = self.prompts.ids(checked.prompt).await?;
+        self.injections.wait(Segment::Accept).await;
+        let id: Arc<str> = checked.id.into();
+        let ask = Ask {
+            id: id.clone(),
+            run_label: checked.run_label.into(),
+            prompt,
+            max_new: checked.max_new,
+            sampling: checked.sampling,
+            stop_token_ids: checked.stop.token_ids.clone(),
+            ignore_eos: checked.stop.ignore_eos,
+            no_prefix_cache: checked.no_prefix_cache,
+            class: caller.class,
+            tenant: caller.tenant,
+            deadline: caller.timeout.map(|timeout| received + timeout),
+            received,
+        };
+        let ticket = self.dispatcher.offer(ask).await?;
+        let setup = Setup {
+            pieces: self.prompts.pieces(),
+            stop: checked.stop,
+            omit_timeline: checked.omit_timeline,
+            telemetry: self.telemetry.clone(),
+            delay: self.injections.at(Segment::Deliver),
+            open,
+        };
+        Ok((id, TokenStream::new(ticket, setup)))
+    }
+}
+
+fn with_id<T>(mut response: Response<T>, id: &str) -> Response<T> {
+    // Ids are visible ASCII: they are valid header values.
+    if let Ok(value) = id.parse() {
+        response.metadata_mut().insert("x-request-id", value);
+    }
+    response
+}

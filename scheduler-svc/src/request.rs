@@ -1,0 +1,36 @@
+//! A request that passed validation and tokenization.
+
+use std::sync::Arc;
+
+use firstlight_proto::{clock::Stamp, v1};
+
+use crate::admission::Tenant;
+
+/// What is asked for. Stop strings are not here: they concern the text, which only the client's stream knows.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// Names the request everywhere.
+    pub id: Arc<str>,
+    /// Groups the requests of one run.
+    pub run_label: Arc<str>,
+    /// Prompt, at least one token.
+    pub prompt: Vec<u32>,
+    /// Most tokens to generate, ≥ 1.
+    pub max_new: u32,
+    /// How tokens are chosen; its seed is set.
+    pub sampling: v1::Sampling,
+    /// Generation ends at one of these.
+    pub stop_token_ids: Vec<u32>,
+    /// Go on past the model's end-of-sequence tokens.
+    pub ignore_eos: bool,
+    /// Neither read nor fill the prefix cache.
+    pub no_prefix_cache: bool,
+    /// `x-class`; empty when there is none.
+    pub class: String,
+    /// Who asks.
+    pub tenant: Tenant,
+    /// When its caller stops waiting.
+    pub deadline: Option<Stamp>,
+    /// Stamp 2: decoded.
+    pub received: Stamp,
+}

@@ -1,0 +1,118 @@
+//! What is told about requests: metrics and spans, at the events that release them.
+
+use std::{sync::Arc, time::Duration};
+
+use firstlight_proto::{clock::Clock, error::Failure, v1};
+
+use crate::{
+    metrics::{CancelledBy, Metrics},
+    record::Record,
+    spans::SpanHub,
+};
+
+/// One per service, shared by all that observe requests.
+pub struct Telemetry {
+    /// Clock of all stamps.
+    pub clock: Clock,
+    /// Where that clock is valid.
+    pub domain: Arc<v1::ClockDomain>,
+    /// Handles to the metrics.
+    pub metrics: Metrics,
+    /// Watchers of spans.
+    pub spans: SpanHub,
+    /// Longest TTFT (stamps 2 to 8) that is in band `ok`.
+    pub slo_ttft: Duration,
+}
+
+/// Name under which this service's stamps and spans are known.
+pub const NAME: &str = "scheduler";
+
+impl Telemetry {
+    /// A request has its first token.
+    pub fn first_token(&self, record: &Record) {
+        let Some(first) = record.first_token else { return };
+        let ttft = first.since(record.received);
+        let missed = u128::try_from(ttft).unwrap_or(0) > self.slo_ttft.as_nanos();
+        self.metrics.first_token(ttft, missed, record.segments().as_deref());
+        if self.spans.is_watched() {
+            self.publish_scheduler_span(record, v1::SpanEvent::FirstToken, "");
+            self.relay_engine_span(record);
+        }
+    }
+
+    /// A request finished with a result.
+    pub fn finished(&self, record: &Record, reason: v1::FinishReason) {
+        let outcome = outcome(reason);
+        if let Some(finished) = record.finished {
+            self.metrics.latency.record(crate::metrics::in_seconds(finished.since(record.received)));
+        }
+        self.ended(record, outcome);
+    }
+
+    /// A queued request ended without one.
+    pub fn failed(&self, record: &Record, failure: &Failure, by: Option<CancelledBy>) {
+        if let Some(by) = by {
+            self.metrics.cancelled(by);
+        }
+        self.ended(record, failure.kind().label());
+        tracing::info!(request_id = %record.id, kind = failure.kind().label(), "request failed");
+    }
+
+    fn ended(&self, record: &Record, outcome: &str) {
+        self.metrics.finished(outcome);
+        if self.spans.is_watched() {
+            self.publish_scheduler_span(record, v1::SpanEvent::Finished, outcome);
+        }
+        tracing::debug!(
+            request_id = %record.id,
+            outcome,
+            prompt_tokens = record.prompt_tokens,
+            output_tokens = record.output_tokens,
+            "request ended"
+        );
+    }
+
+    fn publish_scheduler_span(&self, record: &Record, event: v1::SpanEvent, outcome: &str) {
+        let timeline = record.scheduler_timeline(&self.domain);
+        self.publish(record, event, v1::span::Timeline::Scheduler(timeline), outcome, false);
+    }
+
+    fn relay_engine_span(&self, record: &Record) {
+        if let Some(timeline) = record.engine.clone() {
+            let timeline = v1::span::Timeline::Engine(timeline);
+            self.publish(record, v1::SpanEvent::FirstToken, timeline, "", true);
+        }
+    }
+
+    fn publish(
+        &self,
+        record: &Record,
+        event: v1::SpanEvent,
+        timeline: v1::span::Timeline,
+        outcome: &str,
+        relayed: bool,
+    ) {
+        let dropped = self.spans.publish(v1::Span {
+            request_id: record.id.to_string(),
+            run_label: record.run_label.to_string(),
+            event: event.into(),
+            timeline: Some(timeline),
+            outcome: outcome.to_owned(),
+            output_tokens: record.output_tokens,
+            prompt_tokens: record.prompt_tokens,
+            relayed,
+        });
+        self.metrics.spans_dropped.increment(dropped);
+    }
+}
+
+/// A finish reason as the `outcome` of spans and metrics.
+pub fn outcome(reason: v1::FinishReason) -> &'static str {
+    match reason {
+        v1::FinishReason::Length => "length",
+        v1::FinishReason::Eos => "eos",
+        v1::FinishReason::StopString => "stop_string",
+        v1::FinishReason::StopToken => "stop_token",
+        v1::FinishReason::Unspecified => "unspecified",
+    }
+}

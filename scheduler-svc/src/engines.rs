@@ -18,6 +18,7 @@ use std::sync::Arc;
 use firstlight_proto::{
     clock::{Clock, Stamp},
     inject::Injections,
+    serve::tls::Dialer,
     v1,
 };
 use tokio::sync::{mpsc, watch};
@@ -80,6 +81,8 @@ pub struct Context {
     pub domain: Arc<v1::ClockDomain>,
     /// The vocabulary of our tokenizer, if there is one.
     pub vocabulary: Option<Vocabulary>,
+    /// How engines are dialled; `None`: in the clear.
+    pub tls: Option<Dialer>,
     /// Delays to inject (`dispatch`, `return`).
     pub injections: Arc<Injections>,
     /// To the owner of the core.

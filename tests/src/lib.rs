@@ -4,12 +4,14 @@
 //! - [`service`]: one running process; it ends with the test
 //! - [`pair`]: engines and a scheduler wired together
 //! - [`client`]: requests to the pair, and what came back
+//! - [`pki`]: certificates for one test
 //! - [`scrape`]: metrics of a service
 //! - [`wait`]: bounded waiting
 
 pub mod assets;
 pub mod client;
 pub mod pair;
+pub mod pki;
 pub mod scrape;
 pub mod service;
 pub mod wait;

@@ -1,5 +1,12 @@
 //! deploy/docker: the Dockerfiles, and the services run from the root filesystem they describe.
 
+use firstlight_tests::{
+    assets,
+    client::{Client, text_request},
+    service::{Service, free_address},
+    wait,
+};
+
 use crate::support::{deploy, succeed, tool};
 
 const DOCKERFILES: [&str; 4] = ["scheduler", "engine", "engine-cuda", "bench"];
@@ -27,4 +34,60 @@ fn images_start_from_nothing_and_run_as_nobody_special() {
             assert!(libtorch < program, "{name}: libtorch's layer changes with the program");
         }
     }
+}
+
+/// As in a pod: the image's files on a read-only root, its user, its environment, nothing of this machine's
+/// libraries.
+#[tokio::test]
+#[ignore = "long: copies libtorch when the cache lies on another file system"]
+async fn both_services_work_from_the_images_root_filesystem() {
+    let folder = assets::scratch_folder();
+    let image = |arguments: &[&str]| {
+        let mut command = tool("python3");
+        command.arg(deploy("docker/image.py")).args(arguments);
+        command
+    };
+    for service in ["engine", "scheduler"] {
+        succeed(&mut image(&["build", service, folder.join(service).to_str().unwrap()]));
+    }
+    let model = assets::tiny_llama();
+    let mount = format!("{}:/models", model.parent().unwrap().display());
+    let inside = format!("/models/{}", model.file_name().unwrap().to_str().unwrap());
+    let start = |service: &str, address: &str, variables: &[(&str, &str)]| {
+        let mut args = vec![deploy("docker/image.py").display().to_string(), format!("--mount={mount}")];
+        args.extend(variables.iter().map(|(name, value)| format!("--env=FIRSTLIGHT_{name}={value}")));
+        args.extend(["run", service, folder.join(service).to_str().unwrap()].map(str::to_owned));
+        let python = tool("python3").get_program().to_str().unwrap().to_owned();
+        Service::start(service, &python, address, &args, &folder)
+    };
+    let (engine_listen, listen) = (free_address(), free_address());
+    let (engine_metrics, metrics, admin) = (free_address(), free_address(), free_address());
+    let common = [("MODEL", inside.as_str()), ("DRAIN_SECONDS", "5")];
+    let engine_flags =
+        [("LISTEN", engine_listen.as_str()), ("METRICS_LISTEN", &engine_metrics), ("DTYPE", "f32")];
+    let scheduler_flags = [
+        ("LISTEN", listen.as_str()),
+        ("METRICS_LISTEN", &metrics),
+        ("ADMIN_LISTEN", &admin),
+        ("ENGINE", &engine_listen),
+    ];
+    let mut engine = start("engine", &engine_listen, &[&common[..], &engine_flags].concat());
+    let mut scheduler = start("scheduler", &listen, &[&common[..], &scheduler_flags].concat());
+    wait::within_patience("the engine", engine.ready()).await;
+    wait::within_patience("the scheduler", scheduler.ready()).await;
+
+    for service in [&engine, &scheduler] {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", service.pid())).unwrap();
+        let user = status.lines().find(|line| line.starts_with("Uid:")).unwrap();
+        assert!(!user.split_whitespace().skip(1).any(|uid| uid == "0"), "runs as root: {user}");
+    }
+    let reply = Client::connect(&listen).await.generate(text_request("hello", 8)).await.unwrap();
+    assert_eq!(reply.ids.len(), 8);
+    for service in [&mut scheduler, &mut engine] {
+        service.terminate();
+        let status = service.ended().await;
+        println!("{}", service.log());
+        assert!(status.success(), "{status}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
 }

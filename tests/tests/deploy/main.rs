@@ -1,6 +1,9 @@
-//! The files under deploy/: that they are well-formed, and that what they name exists in the programs.
+//! The files under deploy/: that they are well-formed, that what they name exists in the programs, and
+//! that the programs do what they rely on.
 
+mod dns;
 mod images;
 mod manifests;
 mod monitoring;
+mod panels;
 mod support;

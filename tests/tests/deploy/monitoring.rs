@@ -214,7 +214,7 @@ fn dashboards() -> Vec<(&'static str, Value)> {
 }
 
 /// Where each query stands, and the query.
-fn panel_queries() -> Vec<(String, String)> {
+pub fn panel_queries() -> Vec<(String, String)> {
     let mut queries = Vec::new();
     for (uid, dashboard) in dashboards() {
         for panel in items(at(&dashboard, "/panels")) {

@@ -9,6 +9,8 @@ use crate::support::{at, deploy, items, program, repository, succeed, text, tool
 const DASHBOARDS: [&str; 4] =
     ["firstlight-ttft", "firstlight-admission", "firstlight-engine", "firstlight-fleet"];
 
+const RULE_TESTS: [&str; 4] = ["slo", "slo_days", "causes", "measurement"];
+
 #[test]
 fn prometheus_takes_the_configuration_and_the_rules() {
     succeed(tool("promtool").args(["check", "config"]).arg(deploy("prometheus/prometheus.yaml")));
@@ -16,14 +18,14 @@ fn prometheus_takes_the_configuration_and_the_rules() {
 
 #[test]
 fn alerts_fire_and_stay_silent_as_their_tests_say() {
-    let files = ["slo", "causes", "measurement"].map(|name| deploy(&format!("prometheus/tests/{name}.yaml")));
+    let files = RULE_TESTS.map(|name| deploy(&format!("prometheus/tests/{name}.yaml")));
     println!("{}", succeed(tool("promtool").args(["test", "rules"]).args(files)));
 }
 
 #[test]
 fn every_alert_is_tested_both_ways() {
     let mut cases: BTreeMap<String, BTreeSet<bool>> = BTreeMap::new();
-    for file in ["slo", "causes", "measurement"] {
+    for file in RULE_TESTS {
         let tests = std::fs::read_to_string(deploy(&format!("prometheus/tests/{file}.yaml"))).unwrap();
         for case in yaml(&tests).iter().flat_map(|file| items(at(file, "/tests")).collect::<Vec<_>>()) {
             for alert in items(at(case, "/alert_rule_test")) {

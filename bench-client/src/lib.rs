@@ -1,1 +1,19 @@
-//! Firstlight bench-client: makes load, joins the spans by request id, prints where TTFT goes
+//! Firstlight's bench-client: makes load, joins the spans by request id, prints where TTFT goes.
+//!
+//! - [`flags`]: the command line
+//! - [`command`]: what each subcommand does
+//! - [`load`]: when to send what
+//! - [`target`]: how one request is sent to a server, and what the client saw of it
+//! - [`observe`]: spans, clocks and the budget lease of the services under load
+//! - [`join`]: ten stamps per request, taken by three processes, into one chain of segments (pure)
+//! - [`selfcheck`]: what the client itself adds to every figure
+//! - [`report`]: what the joined requests add up to, as text, JSON and files (pure)
+
+pub mod command;
+pub mod flags;
+pub mod join;
+pub mod load;
+pub mod observe;
+pub mod report;
+pub mod selfcheck;
+pub mod target;

@@ -1,2 +1,32 @@
 //! Entry point: wiring only.
-fn main() {}
+
+use std::process::ExitCode;
+
+use bench_client::{
+    command,
+    flags::{Cli, Command},
+};
+use clap::Parser as _;
+use firstlight_proto::serve::logging::{self, LogFormat};
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match logging::init(LogFormat::Auto, &cli.log) {
+        Ok(()) => dispatch(cli.command).await,
+        Err(error) => Err(error),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("bench-client: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Complete(flags) => command::complete::complete(flags).await?,
+        Command::Run(flags) => return command::run::run(*flags).await,
+        Command::Explain(flags) => command::explain::explain(flags).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

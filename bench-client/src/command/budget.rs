@@ -1,0 +1,72 @@
+//! The budget of a run: leased when flags ask for a change, otherwise read, so that the page can name
+//! the limits in force.
+
+use std::collections::BTreeMap;
+
+use firstlight_proto::v1::{Budget, BudgetState};
+
+use crate::{
+    flags::run::RunFlags,
+    observe::lease::{self, Lease},
+    target::firstlight::connect,
+};
+
+/// The budget while a run lasts.
+#[derive(Debug)]
+pub struct Held {
+    lease: Option<Lease>,
+    state: Option<BudgetState>,
+}
+
+/// Leases what the flags ask for; without budget flags an admin listener that is out of reach is no error.
+///
+/// # Errors
+/// When flags ask for a change and the scheduler cannot be asked, or refuses.
+pub async fn hold(flags: &RunFlags) -> anyhow::Result<Held> {
+    let admin = connect(&flags.server.admin).await;
+    match flags.budget.change() {
+        Some(change) => {
+            let lease = Lease::take(admin?, change, &flags.output.run_label).await?;
+            let state = Some(lease.state().clone());
+            Ok(Held { lease: Some(lease), state })
+        }
+        None => {
+            let state = match admin {
+                Ok(admin) => lease::current(admin).await.ok(),
+                Err(_) => None,
+            };
+            Ok(Held { lease: None, state })
+        }
+    }
+}
+
+impl Held {
+    /// Restores what was changed and tells what was in force.
+    pub async fn end(self) -> BTreeMap<String, String> {
+        if let Some(lease) = self.lease {
+            lease.release().await;
+        }
+        self.state.and_then(|s| s.budget).map(|b| limits(&b)).unwrap_or_default()
+    }
+}
+
+/// The limits that matter for the policy in force, by name.
+fn limits(b: &Budget) -> BTreeMap<String, String> {
+    let pack = b.policy() == "pack";
+    let number = |x: Option<u32>| x.map(|x| x.to_string());
+    let all = [
+        ("policy", b.policy.clone()),
+        ("prefill_max_batch_size", number(b.prefill_max_batch_size)),
+        ("prefill_max_tokens", number(b.prefill_max_tokens)),
+        ("max_batch_size", number(b.max_batch_size)),
+        ("step_prefill_tokens", number(b.step_prefill_tokens)),
+        ("max_active_requests", number(b.max_active_requests)),
+        ("max_pending", number(b.max_pending)),
+        ("decode_first", b.decode_first.map(|x| x.to_string())),
+        ("admit_ahead", number(b.admit_ahead)),
+        ("kv_promise", b.kv_promise.clone()),
+        ("lookahead", number(b.lookahead).filter(|_| pack)),
+        ("force_fifo_every", number(b.force_fifo_every).filter(|_| pack)),
+    ];
+    all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+}

@@ -1,0 +1,77 @@
+//! The command line. Budget flags and load flags have the seed's names.
+//!
+//! - [`run`]: `bench-client run`
+//! - [`load`]: how many requests, when, and what they ask
+//! - [`budget`]: limits of admission, leased for the run
+//! - [`sampling`]: how tokens are chosen
+//! - [`server`]: where the services are
+
+pub mod budget;
+pub mod load;
+pub mod run;
+pub mod sampling;
+pub mod server;
+
+use clap::{Args, Parser, Subcommand};
+
+use sampling::SamplingFlags;
+use server::ServerFlags;
+
+/// Makes load, joins the spans of client, scheduler and engine, and prints where TTFT goes.
+#[derive(Parser, Debug)]
+#[command(version, about, after_help = EXAMPLES)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// What to log on stderr, as a tracing filter.
+    #[arg(long, global = true, default_value = "warn", value_name = "FILTER")]
+    pub log: String,
+}
+
+const EXAMPLES: &str = "Examples:
+  bench-client complete 'The capital of France is'
+  bench-client run --num-requests 256 --unique-prompts --max-new-tokens 64 --no-stop-on-eos
+  bench-client run --num-requests 256 --prefill-max-batch-size 16 --max-active-requests 64 --json-out run.json
+  bench-client explain REQUEST_ID";
+
+/// Subcommands.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Streams one completion to the terminal, then tells where its TTFT went.
+    Complete(CompleteFlags),
+    /// Makes load and prints where TTFT goes.
+    Run(Box<run::RunFlags>),
+    /// Tells why a recent request waited, and who held the limit.
+    Explain(ExplainFlags),
+}
+
+/// `bench-client complete`
+#[derive(Args, Clone, Debug)]
+pub struct CompleteFlags {
+    /// The prompt.
+    #[arg(required_unless_present = "token_ids", conflicts_with = "token_ids")]
+    pub prompt: Option<String>,
+    /// The prompt as token ids, and print ids: --token-ids 504,3575,282
+    #[arg(long, value_delimiter = ',', value_name = "ID,…")]
+    pub token_ids: Option<Vec<u32>>,
+    /// Most tokens to generate.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_new_tokens: u32,
+    /// How tokens are chosen.
+    #[command(flatten)]
+    pub sampling: SamplingFlags,
+    /// Where the services are.
+    #[command(flatten)]
+    pub server: ServerFlags,
+}
+
+/// `bench-client explain`
+#[derive(Args, Clone, Debug)]
+pub struct ExplainFlags {
+    /// Id of the request, as printed by `run --jsonl-out` and in the services' logs.
+    pub request_id: String,
+    /// Where the services are.
+    #[command(flatten)]
+    pub server: ServerFlags,
+}

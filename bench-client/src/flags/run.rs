@@ -1,0 +1,70 @@
+//! `bench-client run`
+
+use std::path::PathBuf;
+
+use clap::Args;
+use firstlight_proto::{clock::Drift, inject::Injection};
+
+use super::{budget::BudgetFlags, load::LoadFlags, sampling::SamplingFlags, server::ServerFlags};
+
+/// Makes load and prints where TTFT goes.
+#[derive(Args, Clone, Debug)]
+pub struct RunFlags {
+    /// Where the services are.
+    #[command(flatten)]
+    pub server: ServerFlags,
+    /// The load.
+    #[command(flatten)]
+    pub load: LoadFlags,
+    /// How tokens are chosen.
+    #[command(flatten)]
+    pub sampling: SamplingFlags,
+    /// Limits of admission.
+    #[command(flatten)]
+    pub budget: BudgetFlags,
+    /// What to write, and what counts as failure.
+    #[command(flatten)]
+    pub output: OutputFlags,
+    /// Do not measure this client against a server of its own before the run.
+    #[arg(long)]
+    pub no_self_check: bool,
+    /// Delay a hand-over of this client by a known time, to test the breakdown.
+    #[arg(long, value_name = "SEGMENT=MS", hide = true)]
+    pub inject_delay: Vec<Injection>,
+    /// Let this client's clock run fast by so many ppm, to test the breakdown.
+    #[arg(long, value_name = "PPM", hide = true, allow_hyphen_values = true, default_value = "0")]
+    pub clock_drift: Drift,
+    /// Share of spans to forget on purpose, 0 to 1, to test the breakdown.
+    #[arg(long, value_name = "SHARE", hide = true, default_value_t = 0.0)]
+    pub drop_spans: f64,
+}
+
+/// Output.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Output")]
+pub struct OutputFlags {
+    /// Name of the run, in the header and in request ids.
+    #[arg(long, default_value = "bench", value_name = "NAME")]
+    pub run_label: String,
+    /// Write all results as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json_out: Option<PathBuf>,
+    /// Write one JSON object per request.
+    #[arg(long, value_name = "FILE")]
+    pub jsonl_out: Option<PathBuf>,
+    /// Write one CSV line per request.
+    #[arg(long, value_name = "FILE")]
+    pub csv_out: Option<PathBuf>,
+    /// Print nothing but errors.
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Print the JSON instead of the page.
+    #[arg(long)]
+    pub json: bool,
+    /// Exit 0 although requests failed.
+    #[arg(long)]
+    pub allow_failures: bool,
+    /// Fail when a chain does not close: a stamp missing, or more than 0.1 % of TTFT unexplained.
+    #[arg(long)]
+    pub require_closed: bool,
+}

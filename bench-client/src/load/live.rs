@@ -1,0 +1,86 @@
+//! What is known while the run goes on: counters and the TTFTs so far.
+
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use hdrhistogram::Histogram;
+
+use crate::target::Record;
+
+/// Shared by the requests of a run and the line that shows it.
+#[derive(Debug)]
+pub struct Live {
+    fired: AtomicU64,
+    done: AtomicU64,
+    failed: AtomicU64,
+    tokens: AtomicU64,
+    ttft_us: Mutex<Histogram<u64>>,
+}
+
+/// One look at a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Glance {
+    /// Requests fired.
+    pub fired: u64,
+    /// Requests that ended, with the failed ones.
+    pub done: u64,
+    /// Requests that failed.
+    pub failed: u64,
+    /// Tokens received.
+    pub tokens: u64,
+    /// TTFT p50 and p99 so far, ms.
+    pub ttft_ms: Option<(f64, f64)>,
+}
+
+impl Default for Live {
+    fn default() -> Self {
+        let ttft_us = Histogram::new(2).unwrap_or_else(|_| unreachable!("2 significant digits are allowed"));
+        Self {
+            fired: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            tokens: AtomicU64::new(0),
+            ttft_us: Mutex::new(ttft_us),
+        }
+    }
+}
+
+impl Live {
+    /// A request was fired.
+    pub fn fired(&self) {
+        self.fired.fetch_add(1, Relaxed);
+    }
+
+    /// A message with tokens arrived for `record`.
+    pub fn message(&self, record: &Record) {
+        let Some(last) = record.arrivals.last() else { return };
+        self.tokens.fetch_add(u64::from(last.tokens), Relaxed);
+        if let ([_], Some(ttft)) = (record.arrivals.as_slice(), record.ttft_ns()) {
+            let us = u64::try_from(ttft / 1000).unwrap_or(0);
+            self.ttft_us.lock().unwrap_or_else(PoisonError::into_inner).saturating_record(us);
+        }
+    }
+
+    /// A request ended.
+    pub fn ended(&self, record: &Record) {
+        self.done.fetch_add(1, Relaxed);
+        if !record.completed() {
+            self.failed.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// How it stands.
+    pub fn glance(&self) -> Glance {
+        let ttft = self.ttft_us.lock().unwrap_or_else(PoisonError::into_inner);
+        let ms = |q| ttft.value_at_quantile(q) as f64 / 1e3;
+        Glance {
+            fired: self.fired.load(Relaxed),
+            done: self.done.load(Relaxed),
+            failed: self.failed.load(Relaxed),
+            tokens: self.tokens.load(Relaxed),
+            ttft_ms: (!ttft.is_empty()).then(|| (ms(0.5), ms(0.99))),
+        }
+    }
+}

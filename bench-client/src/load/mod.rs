@@ -1,0 +1,17 @@
+//! When to send what.
+//!
+//! - [`arrivals`]: intended send times (pure)
+//! - [`prompts`]: what is asked (pure)
+//! - [`random`]: the seeded noise both draw from
+//! - [`pacer`]: a thread that wakes at each intended time
+//! - [`drive`]: sends a run and gathers its records
+//! - [`live`]: what is known while the run goes on
+
+pub mod arrivals;
+pub mod drive;
+pub mod live;
+pub mod pacer;
+pub mod prompts;
+pub mod random;
+
+pub use arrivals::Arrivals;

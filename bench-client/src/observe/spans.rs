@@ -1,0 +1,156 @@
+//! Spans by request id. Pure: batches go in, timelines come out.
+
+use std::collections::HashMap;
+
+use firstlight_proto::v1::{EngineTimeline, SchedulerTimeline, SpanBatch, SpanEvent, span};
+
+use crate::load::random::Random;
+
+/// An engine's view of one attempt, and the way it came.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EngineSpan {
+    /// What the engine stamped.
+    pub timeline: EngineTimeline,
+    /// Relayed by the scheduler.
+    pub relayed: bool,
+}
+
+/// Everything that was heard of one request.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Heard {
+    /// The scheduler's latest view.
+    pub scheduler: Option<SchedulerTimeline>,
+    /// One entry per attempt that reached a first token in an engine, in order of arrival.
+    pub engine: Vec<EngineSpan>,
+    /// How it ended, in the scheduler's words.
+    pub outcome: Option<String>,
+}
+
+/// The spans of a run.
+#[derive(Clone, Debug, Default)]
+pub struct SpanStore {
+    requests: HashMap<String, Heard>,
+    dropped: u64,
+}
+
+impl SpanStore {
+    /// Takes in a batch.
+    pub fn add(&mut self, batch: SpanBatch) {
+        self.dropped += batch.dropped;
+        for span in batch.spans {
+            let finished = span.event() == SpanEvent::Finished;
+            let heard = self.requests.entry(span.request_id).or_default();
+            match span.timeline {
+                Some(span::Timeline::Scheduler(timeline)) => {
+                    if finished {
+                        heard.outcome = Some(span.outcome);
+                        heard.scheduler = Some(timeline);
+                    } else if heard.outcome.is_none() {
+                        heard.scheduler = Some(timeline);
+                    }
+                }
+                Some(span::Timeline::Engine(timeline)) if timeline.first_token_ns != 0 => {
+                    heard.add_engine(EngineSpan { timeline, relayed: span.relayed });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// What was heard of a request.
+    pub fn get(&self, request_id: &str) -> Option<&Heard> {
+        self.requests.get(request_id)
+    }
+
+    /// Forgets this share of all spans, as a network would that loses them.
+    pub fn forget(&mut self, share: f64, seed: u64) {
+        let mut random = Random::new(seed);
+        for heard in self.requests.values_mut() {
+            if random.uniform() < share {
+                heard.scheduler = None;
+            }
+            heard.engine.retain(|_| random.uniform() >= share);
+        }
+    }
+
+    /// Spans that the services dropped because this client was slow.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Requests of which the scheduler told the end.
+    pub fn finished(&self) -> usize {
+        self.requests.values().filter(|h| h.outcome.is_some()).count()
+    }
+}
+
+impl Heard {
+    /// The same attempt may come twice: at its first token and at its end, direct and relayed.
+    fn add_engine(&mut self, new: EngineSpan) {
+        let same = |known: &EngineSpan| {
+            known.timeline.engine == new.timeline.engine
+                && known.timeline.received_ns == new.timeline.received_ns
+        };
+        match self.engine.iter_mut().find(|known| same(known)) {
+            Some(known) => known.relayed &= new.relayed,
+            None => self.engine.push(new),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use firstlight_proto::v1::Span;
+
+    use super::*;
+
+    fn engine(received_ns: i64, first_token_ns: i64, relayed: bool) -> Span {
+        let timeline =
+            EngineTimeline { engine: "e".into(), received_ns, first_token_ns, ..Default::default() };
+        Span {
+            request_id: "r".into(),
+            timeline: Some(span::Timeline::Engine(timeline)),
+            relayed,
+            ..Default::default()
+        }
+    }
+
+    fn scheduler(event: SpanEvent, finished_ns: i64) -> Span {
+        let timeline = SchedulerTimeline { finished_ns, ..Default::default() };
+        let mut span = Span { request_id: "r".into(), ..Default::default() };
+        span.set_event(event);
+        span.timeline = Some(span::Timeline::Scheduler(timeline));
+        span
+    }
+
+    fn store(spans: Vec<Span>) -> SpanStore {
+        let mut store = SpanStore::default();
+        store.add(SpanBatch { spans, dropped: 2, ..Default::default() });
+        store
+    }
+
+    #[test]
+    fn the_end_of_a_request_wins_over_its_first_token_in_any_order() {
+        let orders =
+            [[SpanEvent::FirstToken, SpanEvent::Finished], [SpanEvent::Finished, SpanEvent::FirstToken]];
+        for order in orders {
+            let spans = order.map(|e| scheduler(e, if e == SpanEvent::Finished { 9 } else { 0 }));
+            let store = store(spans.to_vec());
+            assert_eq!(store.get("r").unwrap().scheduler.as_ref().unwrap().finished_ns, 9);
+            assert_eq!((store.finished(), store.dropped()), (1, 2));
+        }
+    }
+
+    #[test]
+    fn an_attempt_told_twice_is_kept_once_and_counts_as_direct() {
+        let store = store(vec![engine(1, 5, true), engine(1, 5, false), engine(7, 9, true)]);
+        let heard = &store.get("r").unwrap().engine;
+        let kept: Vec<_> = heard.iter().map(|s| (s.timeline.received_ns, s.relayed)).collect();
+        assert_eq!(kept, [(1, false), (7, true)]);
+    }
+
+    #[test]
+    fn an_attempt_without_a_first_token_has_no_place_in_the_chain() {
+        assert!(store(vec![engine(1, 0, false)]).get("r").unwrap().engine.is_empty());
+    }
+}

@@ -1,0 +1,115 @@
+//! Streams of spans: from the scheduler always; from each engine directly when its address can be
+//! reached from here and the one that answers is the one meant, else relayed by the scheduler.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use firstlight_proto::v1::{
+    EngineInfo, ProbeClockRequest, WatchSpansRequest, telemetry_client::TelemetryClient,
+};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tonic::{Status, transport::Channel};
+
+use super::SpanStore;
+use crate::target::firstlight::connect;
+
+/// Spans the services hold back for us while we are busy.
+const BUFFER: u32 = 1 << 20;
+
+/// An engine and the way to its spans.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// What the scheduler says of the engine.
+    pub info: EngineInfo,
+    /// The connection to it, when it can be reached from here.
+    pub direct: Option<Channel>,
+}
+
+/// Tries the address of each engine, then those in `seen_from_here`. An address may lead to another
+/// engine from here (every pod has its own 127.0.0.1), so the answer must carry the engine's name.
+pub async fn routes(engines: &[EngineInfo], seen_from_here: &[String]) -> Vec<Route> {
+    let mut routes = Vec::with_capacity(engines.len());
+    for info in engines {
+        let mut route = Route { info: info.clone(), direct: None };
+        for address in std::iter::once(&info.address).chain(seen_from_here) {
+            let tried = tokio::time::timeout(Duration::from_secs(2), reach(info, address)).await;
+            route.direct = tried.ok().flatten();
+            if route.direct.is_some() {
+                break;
+            }
+        }
+        routes.push(route);
+    }
+    routes
+}
+
+async fn reach(info: &EngineInfo, address: &str) -> Option<Channel> {
+    let channel = connect(address).await.ok()?;
+    let answer =
+        TelemetryClient::new(channel.clone()).probe_clock(ProbeClockRequest::default()).await.ok()?;
+    (answer.into_inner().name == info.name).then_some(channel)
+}
+
+/// The spans of one run, as they arrive.
+#[derive(Debug)]
+pub struct Watch {
+    store: Arc<Mutex<SpanStore>>,
+    streams: JoinSet<()>,
+    stop: CancellationToken,
+}
+
+impl Watch {
+    /// Opens all streams for `run_label`; returns when the services have accepted them.
+    ///
+    /// # Errors
+    /// When a service refuses.
+    pub async fn open(scheduler: Channel, routes: &[Route], run_label: &str) -> Result<Self, Status> {
+        let mut watch = Self {
+            store: Arc::new(Mutex::new(SpanStore::default())),
+            streams: JoinSet::new(),
+            stop: CancellationToken::new(),
+        };
+        let relay = routes.iter().any(|r| r.direct.is_none());
+        watch.follow(scheduler, run_label, relay).await?;
+        for channel in routes.iter().filter_map(|r| r.direct.clone()) {
+            watch.follow(channel, run_label, false).await?;
+        }
+        Ok(watch)
+    }
+
+    /// Waits until the ends of `requests` requests were heard, at most `patience`, and returns all spans.
+    pub async fn collect(mut self, requests: usize, patience: Duration) -> SpanStore {
+        let heard = async {
+            while lock(&self.store).finished() < requests {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            // Engine spans travel on streams of their own and may be a moment behind.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        };
+        let _ = tokio::time::timeout(patience, heard).await;
+        self.stop.cancel();
+        while self.streams.join_next().await.is_some() {}
+        std::mem::take(&mut *lock(&self.store))
+    }
+
+    async fn follow(&mut self, channel: Channel, run_label: &str, relay_engines: bool) -> Result<(), Status> {
+        let run_label = run_label.to_owned();
+        let request = WatchSpansRequest { run_label, buffer: BUFFER, relay_engines, ..Default::default() };
+        let client = TelemetryClient::new(channel).max_decoding_message_size(64 << 20);
+        let mut stream = { client }.watch_spans(request).await?.into_inner();
+        let (store, stop) = (Arc::clone(&self.store), self.stop.clone());
+        self.streams.spawn(async move {
+            while let Some(Ok(Some(batch))) = stop.run_until_cancelled(stream.message()).await {
+                lock(&store).add(batch);
+            }
+        });
+        Ok(())
+    }
+}
+
+fn lock(store: &Mutex<SpanStore>) -> MutexGuard<'_, SpanStore> {
+    store.lock().unwrap_or_else(PoisonError::into_inner)
+}

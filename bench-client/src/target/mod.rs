@@ -1,0 +1,54 @@
+//! How one request is sent to a server, and what the client saw of it.
+//!
+//! - [`record`]: the client's side of one request
+//! - [`firstlight`]: gRPC to scheduler-svc
+//! - [`codec`]: stamps messages where they enter and leave the transport
+
+pub mod codec;
+pub mod firstlight;
+pub mod record;
+
+pub use firstlight::Firstlight;
+pub use record::{Arrival, Outcome, Record};
+
+/// What to ask a server for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ask {
+    /// The prompt.
+    pub prompt: Prompt,
+    /// Most tokens to generate, ≥ 1.
+    pub max_new_tokens: u32,
+}
+
+/// A prompt as text or as token ids.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Prompt {
+    /// Tokenized by the server.
+    Text(String),
+    /// Used as they are.
+    Ids(Vec<u32>),
+}
+
+/// A server under load.
+#[derive(Debug)]
+pub enum Target {
+    /// scheduler-svc over gRPC.
+    Firstlight(Firstlight),
+}
+
+impl Target {
+    /// Sends one request and reads its answer to the end, filling in `record`; `on_message` sees the
+    /// record after every message that brought tokens.
+    pub async fn generate(&self, ask: Ask, record: &mut Record, mut on_message: impl FnMut(&Record)) {
+        match self {
+            Self::Firstlight(server) => {
+                let seen = |record: &Record, message: &firstlight::Message<'_>| {
+                    if !message.ids.is_empty() {
+                        on_message(record);
+                    }
+                };
+                server.generate(ask, record, seen).await;
+            }
+        }
+    }
+}

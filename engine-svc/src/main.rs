@@ -1,2 +1,53 @@
 //! Entry point: wiring only.
-fn main() {}
+
+use clap::Parser as _;
+use engine_svc::{
+    cli::{Cli, Serve, Task},
+    load, metrics,
+    service::server::Live,
+};
+use firstlight_proto::serve::{logging, metrics as exporter, shutdown::Shutdown};
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let cli = Cli::parse();
+    match cli.command {
+        Some(Task::Healthcheck(check)) => check.run().await,
+        None => serve(cli.serve).await,
+    }
+}
+
+async fn serve(flags: Serve) -> anyhow::Result<()> {
+    logging::init(flags.service.log_format, &flags.service.log)?;
+    let shutdown = Shutdown::on_signals(flags.drain_limit()?)?;
+    let recorder = exporter::install(metrics::METRICS)?;
+    let metrics_addr =
+        exporter::serve(flags.service.metrics_listen, recorder, || (), shutdown.stop.clone()).await?;
+    let live = Live::listen(flags.server()?, shutdown.clone()).await?;
+
+    let load = tokio::task::spawn_blocking(move || load::load(&flags));
+    let backend = tokio::select! {
+        backend = load => backend??,
+        // Nothing runs yet that would have to finish.
+        () = shutdown.drain.cancelled() => return Ok(()),
+    };
+    let (model, kv) = (backend.info(), backend.kv());
+    tracing::info!(
+        engine = live.name(),
+        model = model.name,
+        architecture = model.architecture,
+        dtype = model.dtype,
+        weight_bytes = model.weight_bytes,
+        device = model.device,
+        threads = model.threads,
+        context_length = model.context_length,
+        kv_blocks = kv.blocks,
+        kv_tokens = kv.blocks * kv.block_tokens,
+        kv_bytes = kv.blocks * kv.block_bytes,
+        listen = %live.addr(),
+        metrics = %metrics_addr,
+        "ready"
+    );
+    let ready = live.ready(backend).await?;
+    ready.serve().await
+}

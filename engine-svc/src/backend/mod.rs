@@ -5,6 +5,8 @@
 
 use crate::sample::Sampling;
 
+pub mod sim;
+
 /// One model on one device, with its pool of KV blocks.
 pub trait Backend: Send {
     /// The model, as told to schedulers and to the log.
@@ -22,6 +24,11 @@ pub trait Backend: Send {
     /// # Errors
     /// [`BackendError::Chunk`] names the first chunk that breaks a rule of [`Chunk`]; nothing was written then.
     fn forward(&mut self, chunks: &[Chunk<'_>]) -> Result<Vec<Option<u32>>, BackendError>;
+
+    /// How many rows a decode forward of `rows` rows executes, padding included.
+    fn decode_bucket(&self, rows: usize) -> usize {
+        rows
+    }
 
     /// Copies the keys and values of block `from` over those of block `to` (copy-on-write of a shared block).
     ///
@@ -88,6 +95,10 @@ pub struct ModelInfo {
     pub architecture: String,
     /// How the weights are held and multiplied: `bf16`, `f32`, `int8`, `q4_1`, …
     pub dtype: String,
+    /// Which backend executes it, as told to schedulers: `cpu`, `cuda` or `sim`.
+    pub backend: &'static str,
+    /// Fingerprint of the vocabulary that came with the weights; empty when they brought none.
+    pub tokenizer_hash: String,
     /// Device and kernels that execute it, for the log: `cpu (avx512-bf16)`, `sim`.
     pub device: String,
     /// Token ids are below this.

@@ -5,6 +5,8 @@ fn model() -> ModelInfo {
         name: "m".into(),
         architecture: "sim".into(),
         dtype: "bf16".into(),
+        backend: "sim",
+        tokenizer_hash: String::new(),
         device: "sim".into(),
         vocab_size: 100,
         context_length: 64,

@@ -1,0 +1,335 @@
+//! Flags of `engine-svc`. Each can be given as an environment variable too.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use firstlight_proto::{
+    clock::{Clock, Drift},
+    inject::{Injection, Injections},
+    serve::{health::Healthcheck, logging::LogFormat},
+};
+use firstlight_sim::{cost::CostModel, planner::Limits};
+
+use crate::{
+    backend::{KvGeometry, sim::SimConfig},
+    service::server::ServerConfig,
+};
+
+/// Tokens per KV block.
+pub const BLOCK_TOKENS: usize = 16;
+
+/// Serves a language model to schedulers: token ids in, token ids out, over one Attach stream each.
+///
+/// Start one with a model file, then point scheduler-svc at it with `--engine HOST:PORT`.
+#[derive(Debug, Parser)]
+#[command(version, args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    /// What to do instead of serving.
+    #[command(subcommand)]
+    pub command: Option<Task>,
+    /// How to serve.
+    #[command(flatten)]
+    pub serve: Serve,
+}
+
+/// What to do instead of serving.
+#[derive(Debug, Subcommand)]
+pub enum Task {
+    /// Asks a running engine for its health and exits 0 when it is SERVING.
+    Healthcheck(Healthcheck),
+}
+
+/// How to serve.
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// What to execute.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// The cost model, with `--backend sim`.
+    #[command(flatten)]
+    pub sim: SimArgs,
+    /// Sizes.
+    #[command(flatten)]
+    pub capacity: CapacityArgs,
+    /// Addresses, logs, shutdown.
+    #[command(flatten)]
+    pub service: ServiceArgs,
+}
+
+/// What executes the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BackendKind {
+    /// The model, on the CPU.
+    Cpu,
+    /// No model: forwards take the time a cost model says, tokens are made up. For load tests.
+    Sim,
+}
+
+/// What `--model` points at.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum LoadFormat {
+    /// Look at the path: a file is GGUF, a folder is Hugging Face.
+    #[default]
+    Auto,
+    /// A GGUF file.
+    Gguf,
+    /// A Hugging Face folder: config.json and *.safetensors.
+    Hf,
+    /// No weights: random ones in the shape of the named config (gpt2, smollm2-135m).
+    Dummy,
+}
+
+/// How weights and activations are held.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Dtype {
+    /// 16-bit brain floats, accumulated in 32 bits.
+    #[default]
+    Bf16,
+    /// 32-bit floats.
+    F32,
+}
+
+/// How weights are stored in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Quantize {
+    /// 8-bit integers, one scale per output channel.
+    Int8,
+    /// 4-bit integers, in groups.
+    Int4,
+}
+
+/// What to execute.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Model")]
+pub struct ModelArgs {
+    /// A GGUF file, a Hugging Face folder, or with --load-format dummy the name of a config.
+    #[arg(long, env = "FIRSTLIGHT_MODEL", value_name = "PATH")]
+    pub model: Option<PathBuf>,
+    /// Name told to clients; by default the one in the model's own files.
+    #[arg(long, env = "FIRSTLIGHT_MODEL_NAME", value_name = "NAME")]
+    pub model_name: Option<String>,
+    /// What --model points at.
+    #[arg(long, env = "FIRSTLIGHT_LOAD_FORMAT", value_enum, default_value_t)]
+    pub load_format: LoadFormat,
+    /// How weights and activations are held.
+    #[arg(long, env = "FIRSTLIGHT_DTYPE", value_enum, default_value_t)]
+    pub dtype: Dtype,
+    /// Store the weights smaller than --dtype; by default they are kept as the file has them where a kernel exists.
+    #[arg(long, env = "FIRSTLIGHT_QUANTIZE", value_enum)]
+    pub quantize: Option<Quantize>,
+    /// What executes the model.
+    #[arg(long, env = "FIRSTLIGHT_BACKEND", value_enum, default_value = "cpu")]
+    pub backend: BackendKind,
+    /// Threads that execute a forward; by default one per core.
+    #[arg(long, env = "FIRSTLIGHT_THREADS", value_name = "N")]
+    pub threads: Option<usize>,
+    /// Seed of --load-format dummy.
+    #[arg(long, env = "FIRSTLIGHT_SEED", value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+}
+
+/// Sizes.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Capacity")]
+pub struct CapacityArgs {
+    /// Tokens whose keys and values fit in memory, over all sequences; rounded up to blocks of 16.
+    #[arg(long, env = "FIRSTLIGHT_KV_TOKENS", value_name = "TOKENS", default_value_t = 40_960)]
+    pub kv_tokens: usize,
+    /// The same in blocks of 16 tokens.
+    #[arg(long, env = "FIRSTLIGHT_KV_BLOCKS", value_name = "BLOCKS", conflicts_with = "kv_tokens")]
+    pub kv_blocks: Option<usize>,
+    /// Most sequences at work at once; the rest waits in the inbox.
+    #[arg(long, env = "FIRSTLIGHT_MAX_SEQUENCES", value_name = "N", default_value_t = 1024)]
+    pub max_sequences: usize,
+    /// Longest prompt plus output, in tokens; by default what the model was made for.
+    #[arg(long, env = "FIRSTLIGHT_CONTEXT_LENGTH", value_name = "TOKENS")]
+    pub context_length: Option<usize>,
+    /// Put prompt and decode rows into one forward per step instead of one each.
+    #[arg(long, env = "FIRSTLIGHT_MIXED")]
+    pub mixed: bool,
+}
+
+/// Addresses, logs, shutdown.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Service")]
+pub struct ServiceArgs {
+    /// Where schedulers attach; port 0 takes a free one. There is no encryption and no login: keep it private.
+    #[arg(long, env = "FIRSTLIGHT_LISTEN", value_name = "HOST:PORT", default_value = "127.0.0.1:7071")]
+    pub listen: SocketAddr,
+    /// Where Prometheus reads /metrics.
+    #[arg(
+        long,
+        env = "FIRSTLIGHT_METRICS_LISTEN",
+        value_name = "HOST:PORT",
+        default_value = "127.0.0.1:9071"
+    )]
+    pub metrics_listen: SocketAddr,
+    /// Name of this engine, unique among a scheduler's engines; by default hostname:port.
+    #[arg(long, env = "FIRSTLIGHT_NAME", value_name = "NAME", default_value = "", hide_default_value = true)]
+    pub name: String,
+    /// After SIGTERM, how long sequences that have begun may go on. A second signal stops at once.
+    #[arg(long, env = "FIRSTLIGHT_DRAIN_SECONDS", value_name = "SECONDS", default_value_t = 30.0)]
+    pub drain_seconds: f64,
+    /// End an attachment whose scheduler has read nothing for this long.
+    #[arg(long, env = "FIRSTLIGHT_STALL_SECONDS", value_name = "SECONDS", default_value_t = 10.0)]
+    pub stall_seconds: f64,
+    /// What to log: a level, or a filter such as engine_svc=debug,warn.
+    #[arg(long, env = "FIRSTLIGHT_LOG", value_name = "FILTER", default_value = "info")]
+    pub log: String,
+    /// How log lines look.
+    #[arg(long, env = "FIRSTLIGHT_LOG_FORMAT", value_enum, default_value_t)]
+    pub log_format: LogFormat,
+    /// Test of the breakdown: add a known delay (engine_wait, prefill, return).
+    #[arg(long, value_name = "SEGMENT=MS", hide = true)]
+    pub inject_delay: Vec<Injection>,
+    /// Test of the breakdown: a clock that runs too fast by this much.
+    #[arg(long, value_name = "PPM", default_value_t, hide = true, allow_hyphen_values = true)]
+    pub clock_drift: Drift,
+}
+
+/// The cost model. The defaults have the shape of a small model on a data-centre GPU.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "With --backend sim")]
+pub struct SimArgs {
+    /// Factor on every time; 0 makes forwards free.
+    #[arg(long, env = "FIRSTLIGHT_SIM_TIME_SCALE", value_name = "FACTOR", default_value_t = 1.0)]
+    pub sim_time_scale: f64,
+    /// Fixed cost of a prefill forward.
+    #[arg(long, env = "FIRSTLIGHT_SIM_PREFILL_BASE_US", value_name = "US", default_value_t = CostModel::default().prefill_base_us)]
+    pub sim_prefill_base_us: f64,
+    /// Cost of each chunk of a prompt.
+    #[arg(long, env = "FIRSTLIGHT_SIM_PREFILL_ROW_US", value_name = "US", default_value_t = CostModel::default().prefill_row_us)]
+    pub sim_prefill_row_us: f64,
+    /// Cost of each prompt token.
+    #[arg(long, env = "FIRSTLIGHT_SIM_PREFILL_TOKEN_US", value_name = "US", default_value_t = CostModel::default().prefill_token_us)]
+    pub sim_prefill_token_us: f64,
+    /// Fixed cost of a decode forward.
+    #[arg(long, env = "FIRSTLIGHT_SIM_DECODE_BASE_US", value_name = "US", default_value_t = CostModel::default().decode_base_us)]
+    pub sim_decode_base_us: f64,
+    /// Cost of each decode row, padding included.
+    #[arg(long, env = "FIRSTLIGHT_SIM_DECODE_ROW_US", value_name = "US", default_value_t = CostModel::default().decode_row_us)]
+    pub sim_decode_row_us: f64,
+    /// Cost of each position a token attends to.
+    #[arg(long, env = "FIRSTLIGHT_SIM_ATTEND_US", value_name = "US", default_value_t = CostModel::default().attend_us)]
+    pub sim_attend_us: f64,
+    /// Sizes that decode forwards are padded to.
+    #[arg(long, env = "FIRSTLIGHT_SIM_BUCKETS", value_name = "ROWS,…", value_delimiter = ',', default_values_t = CostModel::default().buckets)]
+    pub sim_buckets: Vec<u32>,
+    /// Token ids are below this.
+    #[arg(long, env = "FIRSTLIGHT_SIM_VOCAB_SIZE", value_name = "N", default_value_t = 49_152)]
+    pub sim_vocab_size: usize,
+    /// The end-of-sequence id.
+    #[arg(long, env = "FIRSTLIGHT_SIM_EOS_ID", value_name = "ID", default_value_t = 2)]
+    pub sim_eos_id: u32,
+    /// Make one token in N an end-of-sequence, on average; 0: none.
+    #[arg(long, env = "FIRSTLIGHT_SIM_EOS_ONE_IN", value_name = "N", default_value_t = 0)]
+    pub sim_eos_one_in: u64,
+}
+
+impl Serve {
+    /// The shell's configuration.
+    ///
+    /// # Errors
+    /// Names the flag that is out of range.
+    pub fn server(&self) -> anyhow::Result<ServerConfig> {
+        if self.capacity.max_sequences == 0 {
+            bail!("--max-sequences 0: at least 1");
+        }
+        Ok(ServerConfig {
+            name: self.service.name.clone(),
+            listen: self.service.listen,
+            clock: Clock::with_drift(self.service.clock_drift),
+            limits: Limits { max_batch_size: 64, step_prefill_tokens: 512, decode_first: false },
+            max_sequences: self.capacity.max_sequences,
+            mixed: self.capacity.mixed,
+            stall_limit: seconds("--stall-seconds", self.service.stall_seconds)?,
+            injections: Injections::new(self.service.inject_delay.clone()),
+        })
+    }
+
+    /// How long a drain may take.
+    ///
+    /// # Errors
+    /// When it is negative or absurd.
+    pub fn drain_limit(&self) -> anyhow::Result<Duration> {
+        seconds("--drain-seconds", self.service.drain_seconds)
+    }
+
+    /// What the sim pretends to be.
+    ///
+    /// # Errors
+    /// Names the flag that is out of range.
+    pub fn sim(&self) -> anyhow::Result<SimConfig> {
+        let sim = &self.sim;
+        if sim.sim_vocab_size < 2 || sim.sim_eos_id as usize >= sim.sim_vocab_size {
+            bail!("--sim-eos-id {} must be below --sim-vocab-size {}", sim.sim_eos_id, sim.sim_vocab_size);
+        }
+        Ok(SimConfig {
+            model_name: self.model.model_name.clone().unwrap_or_else(|| "sim".to_owned()),
+            vocab_size: sim.sim_vocab_size,
+            context_length: self.capacity.context_length.unwrap_or(8192),
+            eos_id: sim.sim_eos_id,
+            eos_one_in: sim.sim_eos_one_in,
+            kv: KvGeometry { block_tokens: BLOCK_TOKENS, blocks: self.capacity.blocks()?, block_bytes: 0 },
+            cost: sim.cost(),
+        })
+    }
+}
+
+impl CapacityArgs {
+    /// KV blocks in the pool.
+    ///
+    /// # Errors
+    /// When there would be none.
+    pub fn blocks(&self) -> anyhow::Result<usize> {
+        let blocks = self.kv_blocks.unwrap_or_else(|| self.kv_tokens.div_ceil(BLOCK_TOKENS));
+        match blocks {
+            1..0x1000_0000 => Ok(blocks),
+            _ => bail!("{blocks} KV blocks; give --kv-tokens between 1 and 4e9"),
+        }
+    }
+}
+
+impl SimArgs {
+    fn cost(&self) -> CostModel {
+        let mut buckets = self.sim_buckets.clone();
+        buckets.sort_unstable();
+        CostModel {
+            prefill_base_us: self.sim_prefill_base_us,
+            prefill_row_us: self.sim_prefill_row_us,
+            prefill_token_us: self.sim_prefill_token_us,
+            decode_base_us: self.sim_decode_base_us,
+            decode_row_us: self.sim_decode_row_us,
+            attend_us: self.sim_attend_us,
+            buckets,
+            scale: self.sim_time_scale,
+        }
+    }
+}
+
+fn seconds(flag: &str, value: f64) -> anyhow::Result<Duration> {
+    Duration::try_from_secs_f64(value).with_context(|| format!("{flag} {value}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_flags_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn tokens_are_rounded_up_to_blocks() {
+        let cli = Cli::try_parse_from(["engine-svc", "--backend", "sim", "--kv-tokens", "17"]).unwrap();
+        assert_eq!(cli.serve.capacity.blocks().unwrap(), 2);
+        let by_default = Cli::try_parse_from(["engine-svc", "--backend", "sim"]).unwrap();
+        assert_eq!(by_default.serve.sim().unwrap().kv.blocks, 2560);
+        let none = Cli::try_parse_from(["engine-svc", "--backend", "sim", "--kv-blocks", "0"]).unwrap();
+        assert!(none.serve.capacity.blocks().is_err());
+    }
+}

@@ -1,0 +1,264 @@
+//! Every metric of the engine, declared in one place, and the handles the step loop keeps of them.
+
+use firstlight_proto::{
+    error::Kind as ErrorKind,
+    serve::metrics::{Kind, Metric, TTFT_BUCKETS},
+};
+use firstlight_sim::{
+    planner::{End, ForwardKind, ForwardPlan},
+    wait::EngineWait,
+};
+use metrics::{Counter, Gauge, Histogram, Unit, counter, gauge, histogram};
+
+/// Forwards take from microseconds (sim) to seconds (long prompts on a CPU).
+const FORWARD_BUCKETS: &[f64] =
+    &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+const ROW_BUCKETS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
+
+const fn metric(
+    name: &'static str,
+    kind: Kind,
+    unit: Unit,
+    labels: &'static [&'static str],
+    help: &'static str,
+) -> Metric {
+    Metric { name, kind, unit, help, labels }
+}
+
+const FORWARD_SECONDS: &str = "firstlight_engine_forward_seconds";
+const FORWARD_ROWS: &str = "firstlight_engine_forward_rows";
+const PADDING_ROWS: &str = "firstlight_engine_padding_rows_total";
+const STEPS: &str = "firstlight_engine_steps_total";
+const PREFILL_TOKENS: &str = "firstlight_engine_prefill_tokens_total";
+const GENERATED_TOKENS: &str = "firstlight_engine_generated_tokens_total";
+const PREFIX_HIT_TOKENS: &str = "firstlight_engine_prefix_hit_tokens_total";
+const KV_BLOCKS: &str = "firstlight_engine_kv_blocks";
+const KV_BLOCKS_FREE: &str = "firstlight_engine_kv_blocks_free";
+const KV_BLOCKS_CACHED: &str = "firstlight_engine_kv_blocks_cached";
+const ACTIVE: &str = "firstlight_engine_active_sequences";
+const PREFILLING: &str = "firstlight_engine_prefilling_sequences";
+const INBOX: &str = "firstlight_engine_inbox_sequences";
+const ATTACHMENTS: &str = "firstlight_engine_attachments";
+const ATTACHMENTS_TOTAL: &str = "firstlight_engine_attachments_total";
+const FINISHED: &str = "firstlight_engine_finished_total";
+const PREEMPTIONS: &str = "firstlight_engine_preemptions_total";
+const CANCELS: &str = "firstlight_engine_cancels_total";
+const REJECTED: &str = "firstlight_engine_rejected_total";
+const SEGMENT_SECONDS: &str = "firstlight_engine_segment_seconds";
+const WAIT_SECONDS: &str = "firstlight_engine_wait_seconds";
+const PREFILL_SECONDS: &str = "firstlight_engine_prefill_seconds";
+const SPANS_DROPPED: &str = "firstlight_engine_spans_dropped_total";
+
+/// Everything the engine exports.
+#[rustfmt::skip]
+pub const METRICS: &[Metric] = &[
+    metric(FORWARD_SECONDS, Kind::Histogram(FORWARD_BUCKETS), Unit::Seconds, &["kind", "bucket"],
+        "Time of a forward, by kind and by rows rounded up to a power of two."),
+    metric(FORWARD_ROWS, Kind::Histogram(ROW_BUCKETS), Unit::Count, &["kind"],
+        "Rows of a forward: prefill chunks or decode rows."),
+    metric(PADDING_ROWS, Kind::Counter, Unit::Count, &[],
+        "Decode rows executed only to fill a bucket."),
+    metric(STEPS, Kind::Counter, Unit::Count, &[],
+        "Passes of the step loop that ran a forward."),
+    metric(PREFILL_TOKENS, Kind::Counter, Unit::Count, &[],
+        "Prompt tokens computed."),
+    metric(GENERATED_TOKENS, Kind::Counter, Unit::Count, &[],
+        "Tokens generated."),
+    metric(PREFIX_HIT_TOKENS, Kind::Counter, Unit::Count, &[],
+        "Prompt tokens found in the prefix cache."),
+    metric(KV_BLOCKS, Kind::Gauge, Unit::Count, &[],
+        "KV blocks in the pool."),
+    metric(KV_BLOCKS_FREE, Kind::Gauge, Unit::Count, &[],
+        "KV blocks free: unused and evictable."),
+    metric(KV_BLOCKS_CACHED, Kind::Gauge, Unit::Count, &[],
+        "KV blocks known to the prefix cache, in use or evictable."),
+    metric(ACTIVE, Kind::Gauge, Unit::Count, &[],
+        "Sequences that have begun and not ended."),
+    metric(PREFILLING, Kind::Gauge, Unit::Count, &[],
+        "Sequences that left the inbox and have not finished their prompt."),
+    metric(INBOX, Kind::Gauge, Unit::Count, &[],
+        "Sequences in the inbox: admitted, not begun."),
+    metric(ATTACHMENTS, Kind::Gauge, Unit::Count, &[],
+        "Scheduler streams attached."),
+    metric(ATTACHMENTS_TOTAL, Kind::Counter, Unit::Count, &[],
+        "Scheduler streams attached since the start."),
+    metric(FINISHED, Kind::Counter, Unit::Count, &["reason"],
+        "Sequences that ended after they were admitted, by reason."),
+    metric(PREEMPTIONS, Kind::Counter, Unit::Count, &[],
+        "Sequences that gave way because the KV pool ran dry."),
+    metric(CANCELS, Kind::Counter, Unit::Count, &[],
+        "Sequences cancelled by their scheduler or ended with its stream."),
+    metric(REJECTED, Kind::Counter, Unit::Count, &["kind"],
+        "Sequences that were not taken, by kind of error."),
+    metric(SEGMENT_SECONDS, Kind::Histogram(TTFT_BUCKETS), Unit::Seconds, &["segment"],
+        "Segments of TTFT that end in the engine (engine_wait, prefill), observed at the first token."),
+    metric(WAIT_SECONDS, Kind::Histogram(TTFT_BUCKETS), Unit::Seconds, &["cause"],
+        "engine_wait by cause, observed at the first token; the causes' sums add up to the segment's."),
+    metric(PREFILL_SECONDS, Kind::Histogram(TTFT_BUCKETS), Unit::Seconds, &["part"],
+        "prefill by part, observed at the first token: own forwards, and other work between its chunks."),
+    metric(SPANS_DROPPED, Kind::Counter, Unit::Count, &[],
+        "Spans dropped because a watcher was slow."),
+];
+
+/// The step loop's handles: made once, so that no label is looked up on the hot path.
+#[derive(Debug)]
+pub struct EngineMetrics {
+    pub(crate) kv_blocks: Gauge,
+    pub(crate) kv_blocks_free: Gauge,
+    pub(crate) kv_blocks_cached: Gauge,
+    pub(crate) active: Gauge,
+    pub(crate) prefilling: Gauge,
+    pub(crate) inbox: Gauge,
+    pub(crate) attachments: Gauge,
+    pub(crate) attachments_total: Counter,
+    pub(crate) steps: Counter,
+    pub(crate) preemptions: Counter,
+    pub(crate) cancels: Counter,
+    generated_tokens: Counter,
+    prefill_tokens: Counter,
+    prefix_hit_tokens: Counter,
+    padding_rows: Counter,
+    forwards: [Forwards; 3],
+    finished: [Counter; ENDS.len()],
+    segments: [Histogram; 2],
+    wait: [Histogram; 2],
+    prefill: [Histogram; 2],
+}
+
+/// Counts spans that a slow watcher lost.
+pub fn spans_dropped() -> Counter {
+    counter!(SPANS_DROPPED)
+}
+
+const ENDS: [End; 6] = [End::Length, End::Eos, End::StopToken, End::Preempted, End::Cancelled, End::Failed];
+
+#[derive(Debug)]
+struct Forwards {
+    rows: Histogram,
+    kind: &'static str,
+    /// Indexed by the logarithm of the bucket, made when first used.
+    seconds: Vec<Option<Histogram>>,
+}
+
+impl EngineMetrics {
+    /// Handles on the installed recorder; without one they count nothing.
+    pub fn new() -> Self {
+        Self {
+            kv_blocks: gauge!(KV_BLOCKS),
+            kv_blocks_free: gauge!(KV_BLOCKS_FREE),
+            kv_blocks_cached: gauge!(KV_BLOCKS_CACHED),
+            active: gauge!(ACTIVE),
+            prefilling: gauge!(PREFILLING),
+            inbox: gauge!(INBOX),
+            attachments: gauge!(ATTACHMENTS),
+            attachments_total: counter!(ATTACHMENTS_TOTAL),
+            steps: counter!(STEPS),
+            preemptions: counter!(PREEMPTIONS),
+            cancels: counter!(CANCELS),
+            generated_tokens: counter!(GENERATED_TOKENS),
+            prefill_tokens: counter!(PREFILL_TOKENS),
+            prefix_hit_tokens: counter!(PREFIX_HIT_TOKENS),
+            padding_rows: counter!(PADDING_ROWS),
+            forwards: [ForwardKind::Prefill, ForwardKind::Decode, ForwardKind::Mixed].map(Forwards::new),
+            finished: ENDS.map(|end| counter!(FINISHED, "reason" => end.label())),
+            segments: ["engine_wait", "prefill"].map(|s| histogram!(SEGMENT_SECONDS, "segment" => s)),
+            wait: ["engine_busy", "decode_first"].map(|c| histogram!(WAIT_SECONDS, "cause" => c)),
+            prefill: ["own", "between"].map(|p| histogram!(PREFILL_SECONDS, "part" => p)),
+        }
+    }
+
+    /// A forward ran for `ns`, padded to `bucket` rows.
+    pub(crate) fn forward(&mut self, plan: &ForwardPlan, bucket: usize, ns: i64) {
+        let rows = plan.rows.len();
+        let forwards = &mut self.forwards[plan.kind as usize];
+        forwards.rows.record(rows as f64);
+        forwards.seconds(bucket).record(seconds(ns));
+        self.padding_rows.increment(bucket.saturating_sub(rows) as u64);
+        self.prefill_tokens.increment(plan.prefill_tokens() as u64);
+        self.prefix_hit_tokens.increment(plan.cached_tokens as u64);
+        self.generated_tokens.increment(plan.rows.iter().filter(|row| row.samples).count() as u64);
+    }
+
+    /// A sequence reached its first token; times in ns.
+    pub(crate) fn first_token(&self, wait: EngineWait, own: i64, between: i64) {
+        self.wait[0].record(seconds(wait.engine_busy));
+        self.wait[1].record(seconds(wait.decode_first));
+        self.prefill[0].record(seconds(own));
+        self.prefill[1].record(seconds(between));
+        self.segments[0].record(seconds(wait.engine_busy + wait.decode_first));
+        self.segments[1].record(seconds(own + between));
+    }
+
+    /// A sequence ended.
+    pub(crate) fn finished(&self, end: End) {
+        self.finished[end as usize].increment(1);
+    }
+
+    /// A sequence was not taken. Rare, so the label is looked up.
+    pub(crate) fn rejected(&self, kind: ErrorKind) {
+        counter!(REJECTED, "kind" => kind.label()).increment(1);
+    }
+}
+
+impl Default for EngineMetrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Forwards {
+    fn new(kind: ForwardKind) -> Self {
+        let kind = kind.label();
+        Self { rows: histogram!(FORWARD_ROWS, "kind" => kind), kind, seconds: Vec::new() }
+    }
+
+    fn seconds(&mut self, bucket: usize) -> &Histogram {
+        let bucket = bucket.next_power_of_two();
+        let slot = bucket.trailing_zeros() as usize;
+        if self.seconds.len() <= slot {
+            self.seconds.resize(slot + 1, None);
+        }
+        self.seconds[slot].get_or_insert_with(
+            || histogram!(FORWARD_SECONDS, "kind" => self.kind, "bucket" => bucket.to_string()),
+        )
+    }
+}
+
+fn seconds(ns: i64) -> f64 {
+    ns as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_name_is_declared_once_with_our_prefix_and_its_unit() {
+        let mut names: Vec<_> = METRICS.iter().map(|metric| metric.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), METRICS.len());
+        for metric in METRICS {
+            assert!(metric.name.starts_with("firstlight_engine_"), "{}", metric.name);
+            assert_eq!(
+                matches!(metric.kind, Kind::Counter),
+                metric.name.ends_with("_total"),
+                "{}",
+                metric.name
+            );
+            let seconds = metric.unit == Unit::Seconds;
+            assert_eq!(seconds, metric.name.ends_with("_seconds"), "{}", metric.name);
+        }
+    }
+
+    #[test]
+    fn every_end_and_every_kind_of_forward_has_its_own_series() {
+        for (i, end) in ENDS.iter().enumerate() {
+            assert_eq!(*end as usize, i);
+        }
+        for (i, forwards) in EngineMetrics::new().forwards.iter().enumerate() {
+            let kind = [ForwardKind::Prefill, ForwardKind::Decode, ForwardKind::Mixed][i];
+            assert_eq!((kind as usize, kind.label()), (i, forwards.kind));
+        }
+    }
+}

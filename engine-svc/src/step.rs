@@ -1,0 +1,108 @@
+//! The step loop: one thread that owns the planner, the books of the KV pool and the backend. Everything else
+//! sends it [`Command`]s and reads what it publishes.
+//!
+//! - [`command`]: what the loop is told
+//! - [`outgoing`]: the bounded way back to one attachment's stream
+//! - `run`: the loop: commands, forwards, parking
+//! - `arrive`: attachments, batches and cancels, between forwards
+//! - `publish`: one `Step` message after each forward, spans, gauges
+//! - `attachment`: one scheduler's stream as the loop sees it
+//! - `running`: one sequence's stamps
+//! - `execute`: a planned forward on the backend
+
+use std::{sync::mpsc, thread};
+
+use firstlight_proto::{clock::Clock, inject::Injections, v1};
+use firstlight_sim::planner::{Limits, Shape};
+use tokio::sync::oneshot;
+
+use crate::{backend::Backend, metrics::EngineMetrics, service::spans::SpanHub};
+
+mod arrive;
+mod attachment;
+pub mod command;
+mod execute;
+pub mod outgoing;
+mod publish;
+mod run;
+mod running;
+
+pub use command::{Admission, Arrival, AttachmentKey, Command, Snapshot};
+pub use outgoing::Outgoing;
+
+/// What the loop needs to know besides the backend.
+pub struct StepConfig {
+    /// The clock of every stamp.
+    pub clock: Clock,
+    /// What every attachment is greeted with; free blocks and limits are filled in.
+    pub hello: v1::Hello,
+    /// Where its stamps are valid.
+    pub domain: v1::ClockDomain,
+    /// Planner's constants.
+    pub shape: Shape,
+    /// Limits until a scheduler sets others.
+    pub limits: Limits,
+    /// An attachment that takes nothing for this long is ended.
+    pub stall_limit: std::time::Duration,
+    /// Known delays, for tests of the breakdown.
+    pub injections: Injections,
+    /// Where spans go.
+    pub spans: std::sync::Arc<SpanHub>,
+    /// Where counts go.
+    pub metrics: EngineMetrics,
+}
+
+/// The way to the loop; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct StepHandle {
+    commands: mpsc::Sender<Command>,
+}
+
+impl StepHandle {
+    /// Tells the loop something; it wakes at once. Nothing happens when the loop has ended.
+    pub fn send(&self, command: Command) {
+        // The loop's end is reported through the receiver that `spawn` returned.
+        let _ = self.commands.send(command);
+    }
+
+    /// The loop's state between two forwards; `None` when it has ended.
+    pub async fn snapshot(&self) -> Option<Snapshot> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Inspect(reply));
+        answer.await.ok()
+    }
+}
+
+/// Why the loop ended other than by command.
+#[derive(Debug, thiserror::Error)]
+pub enum StepError {
+    /// The backend cannot be used further.
+    #[error("backend failed: {0}")]
+    Backend(String),
+    /// A defect of ours brought the loop down.
+    #[error("step loop panicked: {0}")]
+    Panic(String),
+}
+
+/// Starts the loop on its own thread. The receiver tells when and why it ended.
+///
+/// # Errors
+/// When the thread cannot be started.
+pub fn spawn(
+    config: StepConfig,
+    backend: Box<dyn Backend>,
+) -> std::io::Result<(StepHandle, oneshot::Receiver<Result<(), StepError>>)> {
+    let (commands, inbox) = mpsc::channel();
+    let (ended, end) = oneshot::channel();
+    thread::Builder::new().name("step-loop".into()).spawn(move || {
+        let run = std::panic::AssertUnwindSafe(|| run::StepLoop::new(config, backend, inbox).run());
+        let result = std::panic::catch_unwind(run).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+            Err(StepError::Panic(text.to_owned()))
+        });
+        // Nobody waits for it when the process is going down anyway.
+        let _ = ended.send(result);
+    })?;
+    Ok((StepHandle { commands }, end))
+}

@@ -1,0 +1,110 @@
+//! What comes and goes between forwards: attachments, batches, cancels.
+
+use firstlight_proto::{
+    clock::Stamp,
+    error::{Failure, Kind},
+    v1::{self, SpanEvent, engine_message::Message},
+};
+use firstlight_sim::planner::{BatchId, End, Limits, SeqId};
+use tonic::Status;
+
+use super::{
+    AttachmentKey, Outgoing, attachment::Attachment, command::Arrival, run::StepLoop, running::Running,
+};
+
+impl StepLoop {
+    pub(super) fn attach(&mut self, key: AttachmentKey, outgoing: Outgoing, limits: Option<Limits>) {
+        if let Some(limits) = limits {
+            self.planner.set_limits(limits);
+        }
+        let hello = v1::Hello {
+            free_blocks: self.planner.kv().free() as u32,
+            limits: Some(to_wire(self.planner.limits())),
+            ..self.config.hello.clone()
+        };
+        if outgoing.send(self.config.clock.now(), Message::Hello(hello)).is_ok() {
+            self.attachments.insert(key, Attachment::new(outgoing));
+            self.config.metrics.attachments_total.increment(1);
+        }
+        self.report_gauges();
+    }
+
+    pub(super) fn admit(&mut self, key: AttachmentKey, seq: u64, received: Stamp, sequences: Vec<Arrival>) {
+        let Some(attachment) = self.attachments.get_mut(&key) else { return };
+        let id = BatchId(self.next_batch);
+        self.next_batch += 1;
+        let mut batch = Vec::new();
+        let mut rejected = Vec::new();
+        for sequence in sequences {
+            match sequence {
+                Ok((admission, _)) if attachment.handles.contains_key(&admission.handle) => {
+                    let reason = format!("{} is in flight in this attachment already", admission.handle);
+                    rejected.push((admission.handle, Failure::Invalid { field: "handle", reason }));
+                }
+                Ok((admission, new)) => {
+                    let handle = admission.handle;
+                    let running = Running::new(key, id, received, &self.decode_first, admission, &new);
+                    let slot = SeqId(self.running.insert(running) as u32);
+                    attachment.handles.insert(handle, slot);
+                    batch.push((slot, new));
+                }
+                Err(rejection) => rejected.push(rejection),
+            }
+        }
+        for (handle, failure) in rejected {
+            self.reject(key, handle, &failure);
+        }
+        if let Some(attachment) = self.attachments.get_mut(&key) {
+            attachment.batch_arrived(id, seq, batch.len());
+        }
+        match batch.is_empty() {
+            true => self.send_begun(key),
+            false => self.planner.admit(id, batch),
+        }
+    }
+
+    fn reject(&mut self, key: AttachmentKey, handle: u32, failure: &Failure) {
+        self.config.metrics.rejected(failure.kind());
+        let rejected =
+            v1::Rejected { handle, kind: failure.kind().label().to_owned(), reason: failure.to_string() };
+        self.send(key, Message::Rejected(rejected));
+    }
+
+    pub(super) fn cancel(&mut self, key: AttachmentKey, handles: &[u32]) {
+        let Some(attachment) = self.attachments.get(&key) else { return };
+        let ids: Vec<SeqId> = handles.iter().filter_map(|h| attachment.handles.get(h).copied()).collect();
+        if ids.is_empty() {
+            return;
+        }
+        for id in ids {
+            self.planner.cancel(id);
+            self.config.metrics.cancels.increment(1);
+            self.finish(id, None, End::Cancelled);
+        }
+        self.publish(&v1::Step::default());
+    }
+
+    /// Aborts the attachment's sequences and frees their blocks; the stream ends with `status`.
+    pub(super) fn detach(&mut self, key: AttachmentKey, status: Option<Status>) {
+        let Some(attachment) = self.attachments.remove(&key) else { return };
+        tracing::info!(attachment = key.0, aborted = attachment.handles.len(), "detached");
+        for &id in attachment.handles.values() {
+            self.planner.cancel(id);
+            self.config.metrics.cancels.increment(1);
+            let running = self.running.remove(id.0 as usize);
+            self.export(&running, SpanEvent::Finished, Kind::Cancelled.label());
+        }
+        if let Some(status) = status {
+            attachment.outgoing.end(status);
+        }
+        self.report_gauges();
+    }
+}
+
+fn to_wire(limits: Limits) -> v1::SetLimits {
+    v1::SetLimits {
+        max_batch_size: limits.max_batch_size as u32,
+        step_prefill_tokens: limits.step_prefill_tokens as u32,
+        decode_first: limits.decode_first,
+    }
+}

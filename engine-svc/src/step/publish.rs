@@ -1,0 +1,193 @@
+//! What the loop tells: `Begun`, rows, first tokens, ends, one `Step` after each forward, spans and gauges.
+
+use std::time::Duration;
+
+use firstlight_proto::{
+    clock::Stamp,
+    error::Failure,
+    v1::{self, SpanEvent, engine_message::Message},
+};
+use firstlight_sim::planner::{End, ForwardKind, ForwardPlan, Outcome, SeqId};
+use tonic::Status;
+
+use super::{AttachmentKey, run::StepLoop, running::Running};
+
+impl StepLoop {
+    /// Stamp 6 of the sequences whose first row is in `plan`, and `Begun` of the batches that left the inbox.
+    pub(super) fn begin(&mut self, plan: &ForwardPlan, start: Stamp) {
+        for row in plan.rows.iter().filter(|row| row.begins) {
+            let cached = self.planner.sequence(row.id).map_or(0, |seq| seq.cached());
+            self.running[row.id.0 as usize].begin(start, cached, &self.decode_first);
+        }
+        if plan.begun.is_empty() {
+            return;
+        }
+        let keys: Vec<AttachmentKey> = self.attachments.keys().copied().collect();
+        for key in keys {
+            if let Some(attachment) = self.attachments.get_mut(&key) {
+                plan.begun.iter().for_each(|&id| attachment.batch_begun(id, start));
+            }
+            self.send_begun(key);
+        }
+    }
+
+    /// Sends the `Begun` that are due to an attachment.
+    pub(super) fn send_begun(&mut self, key: AttachmentKey) {
+        let now = self.config.clock.now();
+        let due = self.attachments.get_mut(&key).map(|attachment| attachment.take_begun(now));
+        for begun in due.unwrap_or_default() {
+            self.send(key, Message::Begun(begun));
+        }
+    }
+
+    pub(super) fn take_outcome(&mut self, outcome: &Outcome, at: Stamp) {
+        if outcome.token.is_some() {
+            let running = &mut self.running[outcome.id.0 as usize];
+            running.token(at);
+            if outcome.first {
+                self.first_token(outcome.id);
+            }
+        }
+        match outcome.end {
+            Some(end) => self.finish(outcome.id, outcome.token, end),
+            None => {
+                let running = &self.running[outcome.id.0 as usize];
+                if let Some(attachment) = self.attachments.get_mut(&running.attachment) {
+                    attachment.row(running.handle, outcome.token, None);
+                }
+            }
+        }
+    }
+
+    /// Stamp 7: every segment of the sequence is observed at this one event.
+    fn first_token(&mut self, id: SeqId) {
+        let running = &self.running[id.0 as usize];
+        if let Some(segments) = running.segments() {
+            self.config.metrics.first_token(segments.wait, segments.own, segments.between);
+        }
+        let timeline = running.timeline(&self.config.hello.name, &self.config.domain);
+        if let Some(attachment) = self.attachments.get_mut(&running.attachment) {
+            attachment.first_token(running.handle, timeline.clone());
+        }
+        if self.config.spans.is_watched() {
+            self.config.spans.publish(running.span(SpanEvent::FirstToken, "", timeline));
+        }
+    }
+
+    /// The last row of a sequence that the planner has forgotten.
+    pub(super) fn finish(&mut self, id: SeqId, token: Option<u32>, end: End) {
+        let running = self.running.remove(id.0 as usize);
+        self.config.metrics.finished(end);
+        if let Some(attachment) = self.attachments.get_mut(&running.attachment) {
+            attachment.handles.remove(&running.handle);
+            attachment.lost_from_batch(running.batch);
+            attachment.row(running.handle, token, Some(end));
+        }
+        self.export(&running, SpanEvent::Finished, end.label());
+        // A batch of which nothing is left to begin gives its credit back.
+        self.send_begun(running.attachment);
+    }
+
+    pub(super) fn export(&self, running: &Running, event: SpanEvent, outcome: &str) {
+        if self.config.spans.is_watched() {
+            let timeline = running.timeline(&self.config.hello.name, &self.config.domain);
+            self.config.spans.publish(running.span(event, outcome, timeline));
+        }
+    }
+
+    pub(super) fn report(&mut self, plan: &ForwardPlan, start: Stamp, end: Stamp) {
+        let rows = plan.rows.len();
+        let bucket = match plan.kind {
+            ForwardKind::Decode => self.backend.decode_bucket(rows),
+            ForwardKind::Prefill | ForwardKind::Mixed => rows,
+        };
+        self.config.metrics.forward(plan, bucket, end.since(start));
+        self.publish(&v1::Step {
+            kind: forward_kind(plan.kind).into(),
+            start_ns: start.ns(),
+            end_ns: end.ns(),
+            rows: rows as u32,
+            bucket: bucket as u32,
+            prefill_tokens: plan.prefill_tokens() as u32,
+            kv_tokens: plan.kv_tokens() as u64,
+            cached_tokens: plan.cached_tokens as u32,
+            ..v1::Step::default()
+        });
+    }
+
+    /// Sends every attachment its rows, with the counts as they are now.
+    pub(super) fn publish(&mut self, step: &v1::Step) {
+        let report = v1::Step {
+            free_blocks: self.planner.kv().free() as u32,
+            active: self.planner.active() as u32,
+            prefilling: self.planner.prefilling() as u32,
+            ..step.clone()
+        };
+        let made = self.config.clock.now();
+        let full: Vec<AttachmentKey> = self
+            .attachments
+            .iter_mut()
+            .filter_map(|(&key, attachment)| attachment.publish(made, &report).is_err().then_some(key))
+            .collect();
+        for key in full {
+            self.overflow(key);
+        }
+        self.report_gauges();
+    }
+
+    pub(super) fn send(&mut self, key: AttachmentKey, message: Message) {
+        let made = self.config.clock.now();
+        let taken = self.attachments.get(&key).is_none_or(|a| a.outgoing.send(made, message).is_ok());
+        if !taken {
+            self.overflow(key);
+        }
+    }
+
+    pub(super) fn overflow(&mut self, key: AttachmentKey) {
+        let gone = self.attachments.get(&key).is_some_and(|attachment| attachment.outgoing.is_closed());
+        let status = (!gone).then(slow_reader);
+        self.detach(key, status);
+    }
+
+    /// Ends attachments that have taken nothing for `stall_limit`.
+    pub(super) fn end_stalled(&mut self) {
+        let now = self.config.clock.now();
+        let mut stalled = Vec::new();
+        for (&key, attachment) in &mut self.attachments {
+            if !attachment.outgoing.is_congested() {
+                attachment.stalled_since = None;
+                continue;
+            }
+            let since = *attachment.stalled_since.get_or_insert(now);
+            if now.saturating_since(since) >= self.config.stall_limit {
+                stalled.push(key);
+            }
+        }
+        for key in stalled {
+            self.overflow(key);
+        }
+    }
+
+    pub(super) fn report_gauges(&self) {
+        let metrics = &self.config.metrics;
+        metrics.kv_blocks_free.set(self.planner.kv().free() as f64);
+        metrics.kv_blocks_cached.set(self.planner.kv().cached() as f64);
+        metrics.active.set(self.planner.active() as f64);
+        metrics.prefilling.set(self.planner.prefilling() as f64);
+        metrics.inbox.set(self.planner.inbox() as f64);
+        metrics.attachments.set(self.attachments.len() as f64);
+    }
+}
+
+fn forward_kind(kind: ForwardKind) -> v1::ForwardKind {
+    match kind {
+        ForwardKind::Prefill => v1::ForwardKind::Prefill,
+        ForwardKind::Decode => v1::ForwardKind::Decode,
+        ForwardKind::Mixed => v1::ForwardKind::Mixed,
+    }
+}
+
+fn slow_reader() -> Status {
+    let reason = "the scheduler does not read its stream; its buffer is full".to_owned();
+    Failure::Full { reason, retry_after: Duration::from_millis(100) }.into()
+}

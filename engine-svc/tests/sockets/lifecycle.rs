@@ -1,0 +1,85 @@
+use std::time::Duration;
+
+use firstlight_proto::v1::{RowEnd, engine_message::Message};
+use tonic::{Code, transport::Endpoint};
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+
+use crate::harness::{Engine, Scheduler, Setup, forwards_of, sequence};
+
+#[tokio::test]
+async fn a_stream_that_is_dropped_frees_its_blocks() {
+    let engine = Engine::start(Setup { cost: forwards_of(5), ..Setup::default() }).await;
+    let (mut gone, _) = Scheduler::attach(&engine, 1).await;
+    gone.admit(1, vec![sequence(1, 40, 4000), sequence(2, 40, 4000)]).await;
+    gone.admit(2, vec![sequence(3, 40, 4000)]).await;
+    while gone.next_step().await.handles.is_empty() {}
+    assert!(engine.snapshot().await.free_blocks < 256);
+    drop(gone);
+    engine.comes_to_rest().await;
+    while engine.snapshot().await.attachments > 0 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_half_closed_stream_ends_the_attachment_without_an_error() {
+    let engine = Engine::start(Setup { cost: forwards_of(5), ..Setup::default() }).await;
+    let (scheduler, _) = Scheduler::attach(&engine, 1).await;
+    scheduler.admit(1, vec![sequence(1, 40, 4000)]).await;
+    let Scheduler { to_engine, mut from_engine, .. } = scheduler;
+    drop(to_engine);
+    while from_engine.message().await.unwrap().is_some() {}
+    engine.comes_to_rest().await;
+}
+
+#[tokio::test]
+async fn draining_finishes_what_has_begun_and_hands_the_rest_back() {
+    let engine = Engine::start(Setup { cost: forwards_of(20), ..Setup::default() }).await;
+    let (mut scheduler, _) = Scheduler::attach(&engine, 1).await;
+    scheduler.admit(1, vec![sequence(1, 40, 20)]).await;
+    while scheduler.next_step().await.handles.is_empty() {}
+    engine.shutdown.drain.cancel();
+    assert!(health(&engine.url, "draining").await && health(&engine.url, "live").await);
+    assert!(!health(&engine.url, "ready").await);
+    let refused = Scheduler::dial(Endpoint::from_shared(engine.url.clone()).unwrap(), 2).await;
+    assert_eq!(refused.err().unwrap().code(), Code::Unavailable);
+
+    scheduler.admit(2, vec![sequence(2, 4, 1)]).await;
+    let mut ends = Vec::new();
+    let status = loop {
+        match scheduler.next().await {
+            Ok(Message::Step(step)) => ends.extend(step.ends.into_iter().filter(|&end| end != 0)),
+            Ok(Message::Begun(begun)) => panic!("batch {} began while draining", begun.seq),
+            Ok(_) => {}
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(ends, [RowEnd::Length as i32]);
+    assert_eq!(status.code(), Code::Unavailable);
+    let Engine { .. } = &engine;
+    finished(engine).await;
+}
+
+#[tokio::test]
+async fn stopping_does_not_wait_for_what_runs() {
+    let engine = Engine::start(Setup { cost: forwards_of(20), ..Setup::default() }).await;
+    let (mut scheduler, _) = Scheduler::attach(&engine, 1).await;
+    scheduler.admit(1, vec![sequence(1, 40, 4000)]).await;
+    while scheduler.next_step().await.handles.is_empty() {}
+    engine.shutdown.drain.cancel();
+    engine.shutdown.stop.cancel();
+    while scheduler.next().await.is_ok() {}
+    finished(engine).await;
+}
+
+async fn finished(mut engine: Engine) {
+    (&mut engine.serving).await.unwrap().unwrap();
+}
+
+async fn health(url: &str, service: &str) -> bool {
+    let channel = Endpoint::from_shared(url.to_owned()).unwrap().connect().await.unwrap();
+    let request = HealthCheckRequest { service: service.into() };
+    // The reporter is told a moment after the token.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    HealthClient::new(channel).check(request).await.unwrap().into_inner().status == 1
+}

@@ -2,6 +2,7 @@
 //! that the programs do what they rely on.
 
 mod dns;
+mod fetch;
 mod images;
 mod manifests;
 mod monitoring;

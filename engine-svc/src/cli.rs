@@ -1,6 +1,6 @@
 //! Flags of `engine-svc`. Each can be given as an environment variable too.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, num::NonZero, path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -16,8 +16,13 @@ use firstlight_proto::{
 use firstlight_sim::{cost::CostModel, planner::Limits};
 
 use crate::{
-    backend::{KvGeometry, sim::SimConfig},
+    backend::{
+        KvGeometry,
+        options::{CpuOptions, Dtype, LinearKernels},
+        sim::SimConfig,
+    },
     service::server::ServerConfig,
+    weights::LoadFormat,
 };
 
 /// Tokens per KV block.
@@ -72,30 +77,6 @@ pub enum BackendKind {
     Sim,
 }
 
-/// What `--model` points at.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum LoadFormat {
-    /// Look at the path: a file is GGUF, a folder is Hugging Face.
-    #[default]
-    Auto,
-    /// A GGUF file.
-    Gguf,
-    /// A Hugging Face folder: config.json and *.safetensors.
-    Hf,
-    /// No weights: random ones in the shape of the named config (gpt2, smollm2-135m).
-    Dummy,
-}
-
-/// How weights and activations are held.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum Dtype {
-    /// 16-bit brain floats, accumulated in 32 bits.
-    #[default]
-    Bf16,
-    /// 32-bit floats.
-    F32,
-}
-
 /// How weights are stored in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Quantize {
@@ -127,6 +108,9 @@ pub struct ModelArgs {
     /// What executes the model.
     #[arg(long, env = "FIRSTLIGHT_BACKEND", value_enum, default_value = "cpu")]
     pub backend: BackendKind,
+    /// What multiplies, with --backend cpu.
+    #[arg(long, env = "FIRSTLIGHT_LINEAR", value_enum, default_value_t)]
+    pub linear: LinearKernels,
     /// Threads that execute a forward; by default one per core.
     #[arg(long, env = "FIRSTLIGHT_THREADS", value_name = "N")]
     pub threads: Option<usize>,
@@ -268,6 +252,28 @@ impl Serve {
     /// When it is negative or absurd.
     pub fn drain_limit(&self) -> anyhow::Result<Duration> {
         seconds("--drain-seconds", self.service.drain_seconds)
+    }
+
+    /// How to load a model for this machine's cores.
+    ///
+    /// # Errors
+    /// Names the flag that is out of range.
+    pub fn cpu(&self) -> anyhow::Result<CpuOptions> {
+        if let Some(quantize) = self.model.quantize {
+            bail!("--quantize {quantize:?}: not in this build; leave it out");
+        }
+        let cores = || std::thread::available_parallelism().map_or(1, NonZero::get);
+        Ok(CpuOptions {
+            dtype: self.model.dtype,
+            linear: self.model.linear,
+            threads: match self.model.threads {
+                Some(0) => bail!("--threads 0: at least 1"),
+                Some(threads) => threads,
+                None => cores(),
+            },
+            kv_blocks: self.capacity.blocks()?,
+            context_length: self.capacity.context_length,
+        })
     }
 
     /// What the sim pretends to be.

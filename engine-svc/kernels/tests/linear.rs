@@ -4,12 +4,12 @@
 mod common;
 
 use common::{Random, as_bf16, assert_close, assert_same_bits, pools};
-use firstlight_kernels::isa::Isa;
 use firstlight_kernels::linear::{PackedLinear, WeightFormat, Write};
 use firstlight_kernels::pool::Pool;
 use proptest::prelude::*;
 
-const FORMATS: [WeightFormat; 2] = [WeightFormat::F32, WeightFormat::Bf16];
+const FORMATS: [WeightFormat; 5] =
+    [WeightFormat::F32, WeightFormat::Bf16, WeightFormat::Q8_0, WeightFormat::Q4_0, WeightFormat::Q4_1];
 
 struct Case {
     m: usize,
@@ -39,12 +39,22 @@ impl Case {
         y
     }
 
-    /// In float64, from operands as the format holds them.
-    fn reference(&self, isa: Isa, format: WeightFormat) -> Vec<f64> {
-        let (x, w) = match format {
-            WeightFormat::F32 => (self.x.clone(), self.w.clone()),
-            WeightFormat::Bf16 if isa.to_string() == "avx512-bf16" => (as_bf16(&self.x), as_bf16(&self.w)),
-            WeightFormat::Bf16 => (self.x.clone(), as_bf16(&self.w)),
+    /// The weights as the format holds them.
+    fn held(&self, pool: &Pool, format: WeightFormat) -> Vec<f32> {
+        let ids: Vec<u32> = (0..self.n as u32).collect();
+        let mut w = vec![f32::NAN; self.n * self.k];
+        self.pack(pool, format).gather(pool, &ids, &mut w);
+        w
+    }
+
+    /// In float64, from weights and activations as the format holds them.
+    fn reference(&self, pool: &Pool, format: WeightFormat) -> Vec<f64> {
+        let w = self.held(pool, format);
+        let x = match format {
+            WeightFormat::F32 => self.x.clone(),
+            WeightFormat::Bf16 if pool.isa().to_string() == "avx512-bf16" => as_bf16(&self.x),
+            WeightFormat::Bf16 => self.x.clone(),
+            _ => self.x.chunks(self.k).flat_map(|row| row.chunks(32)).flat_map(as_int8).collect(),
         };
         let dot = |row: usize, column: usize| -> f64 {
             let x = &x[row * self.k..][..self.k];
@@ -54,6 +64,13 @@ impl Case {
         let bias = |column: usize| self.bias.as_ref().map_or(0.0, |bias| f64::from(bias[column]));
         (0..self.m * self.n).map(|i| dot(i / self.n, i % self.n) + bias(i % self.n)).collect()
     }
+}
+
+/// A block of activations rounded to multiples of its largest magnitude / 127.
+fn as_int8(block: &[f32]) -> Vec<f32> {
+    let scale = block.iter().fold(0.0f32, |max, x| max.max(x.abs())) / 127.0;
+    let inverse = if scale > f32::MIN_POSITIVE { 1.0 / scale } else { 0.0 };
+    block.iter().map(|x| (x * inverse).round_ties_even() * scale).collect()
 }
 
 proptest! {
@@ -66,7 +83,7 @@ proptest! {
         let case = Case::random(m, n, k, with_bias, seed);
         for pool in pools(2) {
             for format in FORMATS {
-                assert_close(&case.run(&pool, format), &case.reference(pool.isa(), format), 1e-6, k as f64 + 1.0);
+                assert_close(&case.run(&pool, format), &case.reference(&pool, format), 1e-6, k as f64 + 1.0);
             }
         }
     }
@@ -153,6 +170,72 @@ fn gather_returns_the_weights_as_held() {
             case.pack(&pool, format).gather(&pool, &[100, 0, 47], &mut out);
             for (out, id) in out.chunks_exact(case.k).zip([100, 0, 47]) {
                 assert_eq!(out, &held[id * case.k..][..case.k]);
+            }
+        }
+    }
+}
+
+#[test]
+fn quantised_weights_are_within_half_a_step_of_their_block() {
+    let case = Case::random(1, 100, 96, false, 17);
+    let pool = Pool::new(2);
+    for (format, steps) in [(WeightFormat::Q8_0, 127.0), (WeightFormat::Q4_0, 8.0), (WeightFormat::Q4_1, 7.5)]
+    {
+        let held = case.held(&pool, format);
+        for (held, w) in held.chunks(32).zip(case.w.chunks(32)) {
+            let largest = w.iter().fold(0.0f32, |max, w| max.max(w.abs()));
+            // Scales are 16-bit, the far end of a symmetric range is clipped, and Q4_1 may clip outliers.
+            let slack = if format == WeightFormat::Q8_0 { 0.55 } else { 2.0 };
+            for (held, w) in held.iter().zip(w) {
+                assert!((held - w).abs() <= slack * largest / steps, "{format:?}: {w} held as {held}");
+            }
+        }
+    }
+}
+
+#[test]
+fn blocks_of_a_file_keep_their_values() {
+    // One row of each format, by the definition of its blocks: d, (m,) then 32 weights.
+    let d = half::f16::from_f32(0.5).to_le_bytes();
+    let m = half::f16::from_f32(-3.0).to_le_bytes();
+    let nibbles: Vec<u8> = (0..16).map(|i| i | (15 - i) << 4).collect();
+    let bytes: Vec<u8> = (0..32u8).map(|i| (i as i8 * 8 - 127) as u8).collect();
+    let nibble = |k: usize| if k < 16 { k as f32 } else { (31 - k) as f32 };
+    let rows: [(WeightFormat, Vec<u8>, Vec<f32>); 3] = [
+        (
+            WeightFormat::Q8_0,
+            [&d[..], &bytes].concat(),
+            (0..32).map(|k| 0.5 * (k as f32 * 8.0 - 127.0)).collect(),
+        ),
+        (WeightFormat::Q4_0, [&d[..], &nibbles].concat(), (0..32).map(|k| 0.5 * (nibble(k) - 8.0)).collect()),
+        (
+            WeightFormat::Q4_1,
+            [&d[..], &m, &nibbles].concat(),
+            (0..32).map(|k| 0.5 * nibble(k) - 3.0).collect(),
+        ),
+    ];
+    for pool in pools(2) {
+        for (format, encoded, values) in &rows {
+            assert_eq!(format.row_bytes(32), Some(encoded.len()));
+            let linear = PackedLinear::pack_blocks(&pool, *format, (50, 32), None, |_, row| {
+                row.copy_from_slice(encoded)
+            });
+            assert_eq!(linear.format(), *format);
+            let mut out = vec![f32::NAN; 32];
+            linear.gather(&pool, &[49], &mut out);
+            assert_eq!(&out, values);
+            // A unit vector picks out each weight exactly.
+            for k in 0..32 {
+                let mut x = vec![0.0; 32];
+                x[k] = 1.0;
+                let mut y = vec![f32::NAN; 50];
+                linear.forward(&pool, &x, &mut y, Write::Set);
+                assert!(
+                    y.iter().all(|y| (y - values[k]).abs() < 1e-4),
+                    "{format:?} {k}: {} {}",
+                    y[0],
+                    values[k]
+                );
             }
         }
     }

@@ -5,6 +5,9 @@
 
 use crate::sample::Sampling;
 
+#[cfg(feature = "torch")]
+pub mod cpu;
+pub mod options;
 pub mod sim;
 
 /// One model on one device, with its pool of KV blocks.

@@ -79,6 +79,10 @@ impl WeightSource for DummyWeights {
         Ok(vec![1.0; self.shape(weight).0])
     }
 
+    fn vocabulary(&self) -> Result<Option<Vec<String>>, LoadError> {
+        Ok(None)
+    }
+
     fn origin(&self) -> String {
         format!("dummy {} of seed {}", self.config.name, self.seed)
     }

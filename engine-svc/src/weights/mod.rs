@@ -17,7 +17,8 @@ pub mod weight;
 
 use std::fmt;
 use std::path::Path;
-use std::str::FromStr;
+
+use clap::ValueEnum;
 
 pub use config::ModelConfig;
 pub use error::LoadError;
@@ -46,6 +47,12 @@ pub trait WeightSource: Sync {
     /// When it is missing or cannot be read.
     fn norm(&self, weight: Weight) -> Result<Vec<f32>, LoadError>;
 
+    /// Token strings in the order of their ids, where the source brings a vocabulary.
+    ///
+    /// # Errors
+    /// When it is there and cannot be read.
+    fn vocabulary(&self) -> Result<Option<Vec<String>>, LoadError>;
+
     /// Gives back the memory of file pages read so far; what is read again is fetched again.
     fn release_pages(&self) {}
 
@@ -64,10 +71,7 @@ pub struct Matrix<'a> {
 
 impl<'a> Matrix<'a> {
     /// A matrix whose row `index` is what `read(index, row)` writes.
-    pub fn new(
-        (outputs, inputs): (usize, usize),
-        read: impl Fn(usize, &mut [f32]) + Sync + 'a,
-    ) -> Self {
+    pub fn new((outputs, inputs): (usize, usize), read: impl Fn(usize, &mut [f32]) + Sync + 'a) -> Self {
         Self { outputs, inputs, read: Box::new(read) }
     }
 
@@ -88,48 +92,30 @@ impl fmt::Debug for Matrix<'_> {
 }
 
 /// How to read what `--model` names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum LoadFormat {
-    /// A file is GGUF, a folder is Hugging Face.
+    /// Look at the path: a file is GGUF, a folder is Hugging Face.
     #[default]
     Auto,
     /// A GGUF file.
     Gguf,
-    /// A folder with `config.json` and safetensors.
-    HuggingFace,
-    /// Random weights of a named configuration.
+    /// A Hugging Face folder: config.json and *.safetensors.
+    Hf,
+    /// Random weights in the shape of a named configuration: gpt2, smollm2-135m.
     Dummy,
-}
-
-impl FromStr for LoadFormat {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "gguf" => Ok(Self::Gguf),
-            "hf" => Ok(Self::HuggingFace),
-            "dummy" => Ok(Self::Dummy),
-            _ => Err("one of auto, gguf, hf, dummy".to_owned()),
-        }
-    }
 }
 
 /// Opens the weights that `model` names: a path, or for dummies a configuration's name; `seed` is the dummies'.
 ///
 /// # Errors
 /// Names the path and what is wrong there.
-pub fn open(
-    model: &str,
-    format: LoadFormat,
-    seed: u64,
-) -> Result<Box<dyn WeightSource>, LoadError> {
+pub fn open(model: &str, format: LoadFormat, seed: u64) -> Result<Box<dyn WeightSource>, LoadError> {
     let path = Path::new(model);
     match format {
         LoadFormat::Dummy => Ok(Box::new(dummy::DummyWeights::new(model, seed)?)),
         LoadFormat::Gguf => Ok(Box::new(gguf::GgufWeights::open(path)?)),
-        LoadFormat::HuggingFace => Ok(Box::new(hf::HfWeights::open(path)?)),
-        LoadFormat::Auto if path.is_dir() => open(model, LoadFormat::HuggingFace, seed),
+        LoadFormat::Hf => Ok(Box::new(hf::HfWeights::open(path)?)),
+        LoadFormat::Auto if path.is_dir() => open(model, LoadFormat::Hf, seed),
         LoadFormat::Auto if path.exists() => open(model, LoadFormat::Gguf, seed),
         LoadFormat::Auto => Err(LoadError::NoSuchModel { model: model.to_owned() }),
     }

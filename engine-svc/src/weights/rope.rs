@@ -7,9 +7,16 @@ use firstlight_kernels::rope::inverse_frequencies;
 pub(super) enum RopeScaling {
     None,
     /// All divided by a factor (position interpolation, Chen et al. 2023).
-    Linear { factor: f64 },
+    Linear {
+        factor: f64,
+    },
     /// Low frequencies divided by the factor, high ones kept, a ramp between (Llama 3.1).
-    Llama3 { factor: f64, low: f64, high: f64, original_context: f64 },
+    Llama3 {
+        factor: f64,
+        low: f64,
+        high: f64,
+        original_context: f64,
+    },
 }
 
 impl RopeScaling {

@@ -13,6 +13,7 @@ use crate::stopwatch::median;
 pub struct Ceilings {
     pub f32: f64,
     pub bf16: f64,
+    pub int8: f64,
     pub read: f64,
 }
 
@@ -25,7 +26,7 @@ pub fn measure(pool: &Pool) -> Ceilings {
          read {read:.1} GB/s, dispatch {:.2} µs",
         dispatch * 1e6
     );
-    Ceilings { f32, bf16, read }
+    Ceilings { f32, bf16, int8, read }
 }
 
 fn read_rate(pool: &Pool) -> f64 {

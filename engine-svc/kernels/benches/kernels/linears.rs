@@ -24,8 +24,19 @@ pub fn dummy(pool: &Pool, format: WeightFormat, shape: (usize, usize)) -> Packed
     })
 }
 
-pub fn print(pool: &Pool, ceilings: &Ceilings) {
-    for (format, arithmetic) in [(WeightFormat::F32, ceilings.f32), (WeightFormat::Bf16, ceilings.bf16)] {
+pub fn print(pool: &Pool, ceilings: &Ceilings, filter: &str) {
+    let formats = [
+        (WeightFormat::F32, ceilings.f32),
+        (WeightFormat::Bf16, ceilings.bf16.max(ceilings.f32)),
+        (WeightFormat::Q8_0, ceilings.int8),
+        (WeightFormat::Q4_0, ceilings.int8),
+        (WeightFormat::Q4_1, ceilings.int8),
+    ];
+    for (format, arithmetic) in formats {
+        let name = format!("linears {format:?}");
+        if !name.contains(filter) {
+            continue;
+        }
         let layers: Vec<PackedLinear> =
             (0..LAYERS).flat_map(|_| LAYER).map(|shape| dummy(pool, format, shape)).collect();
         let head = dummy(pool, format, HEAD);
@@ -48,7 +59,7 @@ pub fn print(pool: &Pool, ceilings: &Ceilings) {
             let compute = 2.0 * (weights * rows) as f64 / seconds / 1e9;
             let read = bytes as f64 / seconds / 1e9;
             println!(
-                "linears {format:?} rows {rows:>3}: {:>7.2} ms (layers {:.2}, head {:.2}), \
+                "{name} rows {rows:>3}: {:>7.2} ms (layers {:.2}, head {:.2}), \
                  {compute:.0} GOP/s = {:.0} % of arithmetic, {read:.1} GB/s = {:.0} % of read",
                 seconds * 1e3,
                 body * 1e3,

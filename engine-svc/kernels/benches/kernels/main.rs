@@ -1,7 +1,7 @@
 //! `cargo bench -p firstlight-kernels [-- THREADS [FILTER]]`: what this machine can do, and how much
 //! of it the kernels reach on the shapes of SmolLM2-135M.
 //!
-//! Times are medians; on a shared machine compare within one run only.
+//! FILTER is part of a line's beginning, such as `linears Q8_0` or `step`. Times are medians; on a shared machine compare within one run only.
 
 mod ceilings;
 mod linears;
@@ -18,10 +18,6 @@ fn main() {
     let pool = Pool::new(threads);
     println!("{} threads, {}", pool.threads(), pool.isa());
     let ceilings = ceilings::measure(&pool);
-    if "linears".contains(&filter) {
-        linears::print(&pool, &ceilings);
-    }
-    if "step".contains(&filter) {
-        step::print(&pool);
-    }
+    linears::print(&pool, &ceilings, &filter);
+    step::print(&pool, &filter);
 }

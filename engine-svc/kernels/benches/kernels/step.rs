@@ -31,8 +31,16 @@ const CASES: [(usize, usize, usize); 8] = [
     (1, 512, 511),
 ];
 
-pub fn print(pool: &Pool) {
-    let format = WeightFormat::Bf16;
+pub fn print(pool: &Pool, filter: &str) {
+    for format in [WeightFormat::Bf16, WeightFormat::Q8_0, WeightFormat::Q4_1] {
+        let name = format!("step {format:?}");
+        if name.contains(filter) {
+            print_format(pool, format, &name);
+        }
+    }
+}
+
+fn print_format(pool: &Pool, format: WeightFormat, name: &str) {
     let layers: Vec<[PackedLinear; 4]> =
         (0..LAYERS).map(|_| LAYER.map(|shape| dummy(pool, format, shape))).collect();
     let head = dummy(pool, format, (VOCABULARY, HIDDEN));
@@ -65,7 +73,7 @@ pub fn print(pool: &Pool) {
         let linears = median(runs, || step.run(&mut kv, true, false));
         let attention = whole - median(runs, || step.run_without_attention(&mut kv));
         println!(
-            "step {format:?} {} × {rows} rows, context {:>4}: {:>7.2} ms, linears {:.0} %, attention {:.0} %",
+            "{name} {} × {rows} rows, context {:>4}: {:>7.2} ms, linears {:.0} %, attention {:.0} %",
             sequences.len(),
             last + 1,
             whole * 1e3,

@@ -1,31 +1,32 @@
 //! Linears over weights packed once: `y[M, N] = x[M, K] · W[N, K]ᵀ + b`.
 //!
 //! * [`PackedLinear`]: the packed matrix and its forward
-//! * `panels`: how weights are laid out for the kernels
-//! * `tile`: the unit of work, and which kernel computes it
-//! * `portable`, …: the kernels, one file per instruction set
+//! * `tile`: the unit of work, and what a kernel is
+//! * `float`: `f32` and bf16 weights, their layout and their kernels by instruction set
+//! * `block`: 8-bit and 4-bit weights with a scale per 32, likewise
 //!
 //! Each output element is one accumulator summed over k in ascending order, whatever the number of
 //! rows: this is what makes a linear batch-invariant.
 
-#[cfg(target_arch = "x86_64")]
-mod avx2;
-#[cfg(target_arch = "x86_64")]
-mod avx512;
-mod panels;
-mod portable;
+mod block;
+mod float;
 mod tile;
 
 use half::bf16;
 
 use crate::pool::{Pool, SharedMut};
-use panels::{PANEL, Panels};
-use tile::{Kernel, Operand, Tile};
+use block::{BLOCK, BlockPanels};
+use float::{Panels, Weight};
+use tile::{Kernel, Operand, PANEL, Tile};
 
-/// Rows multiplied at a time, so that their operands stay in the second-level cache.
-const ROWS_PER_PASS: usize = 512;
+/// Activations multiplied at a time, so that they stay in the second-level cache.
+const ELEMENTS_PER_PASS: usize = 320 * 1024;
 
 /// How weights are held in memory, and in what arithmetic the linear computes.
+///
+/// The `Q` formats are those of GGUF: blocks of 32 weights along k with a 16-bit scale (and for
+/// `Q4_1` a minimum). With them activations too are quantised, to 8 bits with a scale per 32 of each
+/// row, and multiplied as integers; a non-finite activation makes its row NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WeightFormat {
     /// 32-bit floats throughout.
@@ -33,6 +34,30 @@ pub enum WeightFormat {
     /// bfloat16 weights, 32-bit accumulation. Activations are rounded to bfloat16 only where the dot
     /// product of AVX512-BF16 is the fastest way ([`Isa::Avx512Bf16`](crate::isa::Isa)).
     Bf16,
+    /// 8-bit weights, symmetric.
+    Q8_0,
+    /// 4-bit weights, symmetric.
+    Q4_0,
+    /// 4-bit weights with a minimum.
+    Q4_1,
+}
+
+impl WeightFormat {
+    /// What quantising to 8 bits at load gives.
+    pub const INT8: WeightFormat = WeightFormat::Q8_0;
+    /// What quantising to 4 bits at load gives.
+    pub const INT4: WeightFormat = WeightFormat::Q4_1;
+
+    /// Bytes of `k` weights of one row in a GGUF file, for the block formats.
+    pub fn row_bytes(self, k: usize) -> Option<usize> {
+        let block = match self {
+            WeightFormat::F32 | WeightFormat::Bf16 => return None,
+            WeightFormat::Q8_0 => 34,
+            WeightFormat::Q4_0 => 18,
+            WeightFormat::Q4_1 => 20,
+        };
+        Some(k.div_ceil(BLOCK) * block)
+    }
 }
 
 /// What a linear does with the previous contents of its output.
@@ -57,6 +82,7 @@ pub struct PackedLinear {
 enum Weights {
     F32(Panels<f32>),
     Bf16(Panels<bf16>),
+    Blocks(BlockPanels),
 }
 
 impl PackedLinear {
@@ -76,17 +102,34 @@ impl PackedLinear {
         F: Fn(usize, &mut [f32]) + Sync,
     {
         assert!(n > 0 && k > 0, "a linear of shape [{n}, {k}] is empty");
-        let bias = bias.map(|bias| {
-            assert_eq!(bias.len(), n, "one bias element per output");
-            let mut padded = bias.to_vec();
-            padded.resize(n.next_multiple_of(PANEL), 0.0);
-            padded
-        });
         let weights = match format {
             WeightFormat::F32 => Weights::F32(Panels::pack(pool, n, k, fill)),
             WeightFormat::Bf16 => Weights::Bf16(Panels::pack(pool, n, k, fill)),
+            blocks => Weights::Blocks(BlockPanels::quantise(pool, blocks, n, k, fill)),
         };
-        PackedLinear { n, k, weights, bias }
+        PackedLinear { n, k, weights, bias: pad(bias, n) }
+    }
+
+    /// Packs `n` rows of `k` weights that are already in one of the block formats, without expanding
+    /// them: `fill(index, row)` writes the [`WeightFormat::row_bytes`] of row `index` as they stand in
+    /// a GGUF file.
+    ///
+    /// # Panics
+    /// If the format has no blocks, `k` is not a whole number of them, `n` or `k` is zero, or `bias`
+    /// has not `n` elements.
+    pub fn pack_blocks<F>(
+        pool: &Pool,
+        format: WeightFormat,
+        (n, k): (usize, usize),
+        bias: Option<&[f32]>,
+        fill: F,
+    ) -> PackedLinear
+    where
+        F: Fn(usize, &mut [u8]) + Sync,
+    {
+        assert!(n > 0 && k > 0 && k.is_multiple_of(BLOCK), "a linear of shape [{n}, {k}] in blocks");
+        let weights = Weights::Blocks(BlockPanels::repack(pool, format, n, k, fill));
+        PackedLinear { n, k, weights, bias: pad(bias, n) }
     }
 
     /// Output width, N.
@@ -101,9 +144,10 @@ impl PackedLinear {
 
     /// How the weights are held.
     pub fn format(&self) -> WeightFormat {
-        match self.weights {
+        match &self.weights {
             Weights::F32(_) => WeightFormat::F32,
             Weights::Bf16(_) => WeightFormat::Bf16,
+            Weights::Blocks(panels) => panels.format(),
         }
     }
 
@@ -113,6 +157,7 @@ impl PackedLinear {
         bias + match &self.weights {
             Weights::F32(panels) => panels.bytes(),
             Weights::Bf16(panels) => panels.bytes(),
+            Weights::Blocks(panels) => panels.bytes(),
         }
     }
 
@@ -124,16 +169,14 @@ impl PackedLinear {
         assert!(x.len().is_multiple_of(self.k), "{} is not rows of {}", x.len(), self.k);
         assert_eq!(y.len() / self.n * self.n, y.len(), "{} is not rows of {}", y.len(), self.n);
         assert_eq!(x.len() / self.k, y.len() / self.n, "inputs and outputs differ in rows");
-        let passes = x.chunks(ROWS_PER_PASS * self.k).zip(y.chunks_mut(ROWS_PER_PASS * self.n));
-        for (x, y) in passes {
-            match &self.weights {
-                Weights::F32(panels) => {
-                    self.pass(pool, tile::f32_kernel(pool.isa()), panels.raw(), x, y, write);
-                }
-                Weights::Bf16(panels) => {
-                    self.pass(pool, tile::bf16_kernel(pool.isa()), panels.raw(), x, y, write);
-                }
-            }
+        let (kernel, panels) = match &self.weights {
+            Weights::F32(panels) => (f32::kernel(pool.isa()), panels.raw()),
+            Weights::Bf16(panels) => (bf16::kernel(pool.isa()), panels.raw()),
+            Weights::Blocks(panels) => (panels.kernel(pool.isa()), panels.raw()),
+        };
+        let rows = (ELEMENTS_PER_PASS / self.k).max(kernel.max_rows);
+        for (x, y) in x.chunks(rows * self.k).zip(y.chunks_mut(rows * self.n)) {
+            self.pass(pool, kernel, panels, x, y, write);
         }
     }
 
@@ -146,6 +189,7 @@ impl PackedLinear {
         y: &mut [f32],
         write: Write,
     ) {
+        let rows = x.len() / self.k;
         match kernel.operand {
             Operand::F32 => {
                 self.multiply(pool, kernel, panels, (x.as_ptr().cast(), size_of::<f32>() * self.k), y, write);
@@ -153,11 +197,17 @@ impl PackedLinear {
             #[cfg(target_arch = "x86_64")]
             Operand::Bf16 => {
                 let stride = self.k.next_multiple_of(2);
-                let rows = x.len() / self.k;
                 pool.with_scratch(rows * stride * size_of::<bf16>(), |scratch| {
                     round_rows(pool, x, self.k, bytemuck::cast_slice_mut(scratch), stride);
                     let operand = (scratch.as_ptr(), stride * size_of::<bf16>());
                     self.multiply(pool, kernel, panels, operand, y, write);
+                });
+            }
+            Operand::Blocks => {
+                let stride = block::operand::row_bytes(self.k);
+                pool.with_scratch(rows * stride, |scratch| {
+                    block::operand::quantise_rows(pool, x, self.k, scratch);
+                    self.multiply(pool, kernel, panels, (scratch.as_ptr(), stride), y, write);
                 });
             }
         }
@@ -223,9 +273,20 @@ impl PackedLinear {
             match &self.weights {
                 Weights::F32(panels) => panels.unpack_row(id, row),
                 Weights::Bf16(panels) => panels.unpack_row(id, row),
+                Weights::Blocks(panels) => panels.unpack_row(id, row),
             }
         });
     }
+}
+
+/// A bias padded to whole panels.
+fn pad(bias: Option<&[f32]>, n: usize) -> Option<Vec<f32>> {
+    bias.map(|bias| {
+        assert_eq!(bias.len(), n, "one bias element per output");
+        let mut padded = bias.to_vec();
+        padded.resize(n.next_multiple_of(PANEL), 0.0);
+        padded
+    })
 }
 
 /// A base address that jobs on all threads read from.
@@ -244,7 +305,7 @@ fn round_rows(pool: &Pool, x: &[f32], k: usize, out: &mut [bf16], stride: usize)
             let to = unsafe { out.slice(index * stride, stride) };
             let (body, tail) = to.split_at_mut(k);
             // SAFETY: only kernels of AVX512-BF16 take bf16 operands.
-            unsafe { avx512::round_to_bf16(&x[index * k..][..k], body) };
+            unsafe { float::avx512::round_to_bf16(&x[index * k..][..k], body) };
             tail.fill(bf16::ZERO);
         }
     });

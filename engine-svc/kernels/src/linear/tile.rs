@@ -1,9 +1,11 @@
-//! The unit of work of a linear, and which kernel computes it on which instruction set.
+//! The unit of work of a linear, and what a kernel is.
 
-use super::portable;
+/// Outputs per panel of weights: three 512-bit vectors of accumulators.
+pub(super) const PANEL: usize = 48;
+
+/// How far ahead a panel is fetched: with few rows memory, not arithmetic, is the limit.
 #[cfg(target_arch = "x86_64")]
-use super::{avx2, avx512};
-use crate::isa::Isa;
+pub(super) const PREFETCH_BYTES: usize = 4096;
 
 /// A block of outputs: some rows of one panel's columns.
 ///
@@ -12,7 +14,7 @@ use crate::isa::Isa;
 pub(super) struct Tile {
     /// Operand and output rows, at most the kernel's maximum.
     pub(super) rows: usize,
-    /// Length of the sum, before padding to the weights' group.
+    /// Length of the sum, before the padding that the weights' layout adds.
     pub(super) k: usize,
     /// First operand row.
     pub(super) x: *const u8,
@@ -40,6 +42,8 @@ pub(super) enum Operand {
     /// Activations rounded to bf16, rows padded to an even length with zeros.
     #[cfg(target_arch = "x86_64")]
     Bf16,
+    /// Activations quantised in blocks of 32, see [`block::operand`](super::block::operand).
+    Blocks,
 }
 
 /// One format's kernel for one instruction set.
@@ -84,28 +88,21 @@ macro_rules! by_rows {
 #[cfg(target_arch = "x86_64")]
 pub(super) use by_rows;
 
-/// The kernel for `f32` weights.
-pub(super) fn f32_kernel(isa: Isa) -> Kernel {
-    match isa {
-        Isa::Portable => Kernel { max_rows: 1, operand: Operand::F32, compute: portable::f32_tile },
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => Kernel { max_rows: 4, operand: Operand::F32, compute: avx2::f32_tile },
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 | Isa::Avx512Bf16 => {
-            Kernel { max_rows: 8, operand: Operand::F32, compute: avx512::f32_tile }
-        }
-    }
-}
-
-/// The kernel for bf16 weights.
-pub(super) fn bf16_kernel(isa: Isa) -> Kernel {
-    match isa {
-        Isa::Portable => Kernel { max_rows: 1, operand: Operand::F32, compute: portable::bf16_tile },
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => Kernel { max_rows: 4, operand: Operand::F32, compute: avx2::bf16_tile },
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => Kernel { max_rows: 8, operand: Operand::F32, compute: avx512::bf16_widen_tile },
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx512Bf16 => Kernel { max_rows: 8, operand: Operand::Bf16, compute: avx512::bf16_dot_tile },
+/// Adds the bias and writes one output row.
+///
+/// # Safety
+/// As [`Tile`] says.
+pub(super) unsafe fn store_row(tile: &Tile, row: usize, sums: &[f32; PANEL]) {
+    // SAFETY: the tile owns these outputs.
+    let y = unsafe { std::slice::from_raw_parts_mut(tile.y.add(row * tile.y_stride), tile.columns) };
+    for (column, (y, sum)) in y.iter_mut().zip(sums).enumerate() {
+        let bias = if tile.bias.is_null() {
+            0.0
+        } else {
+            // SAFETY: a bias, where there is one, has 48 elements.
+            unsafe { *tile.bias.add(column) }
+        };
+        let value = sum + bias;
+        *y = if tile.add { *y + value } else { value };
     }
 }

@@ -5,7 +5,7 @@ mod names;
 
 use std::path::Path;
 
-use firstlight_gguf::{GgufFile, Tensor};
+use firstlight_gguf::{GgufFile, Reason, Tensor};
 
 use super::config::ModelConfig;
 use super::error::LoadError;
@@ -94,6 +94,14 @@ impl WeightSource for GgufWeights {
     fn norm(&self, weight: Weight) -> Result<Vec<f32>, LoadError> {
         let name = format!("{}.weight", self.place(weight).name);
         Ok(vector(self.tensor(weight, &name)?))
+    }
+
+    fn vocabulary(&self) -> Result<Option<Vec<String>>, LoadError> {
+        match self.file.metadata().strs("tokenizer.ggml.tokens") {
+            Ok(tokens) => Ok(Some(tokens.into_iter().map(str::to_owned).collect())),
+            Err(Reason::MissingKey(_)) => Ok(None),
+            Err(reason) => Err(self.file.error(reason).into()),
+        }
     }
 
     fn release_pages(&self) {

@@ -15,9 +15,7 @@ pub(super) fn read(folder: &Path) -> Result<ModelConfig, LoadError> {
     let kind: Kind = read_json(&path)?;
     let origin = path.display().to_string();
     let mut config = match kind.model_type.as_str() {
-        "llama" | "qwen2" | "qwen3" => {
-            read_json::<Llama>(&path)?.into_config(kind, folder, &origin)?
-        }
+        "llama" | "qwen2" | "qwen3" => read_json::<Llama>(&path)?.into_config(kind, folder, &origin)?,
         "gpt2" => read_json::<Gpt2>(&path)?.into_config(kind, folder, &origin)?,
         other => {
             let what = format!("model type {other} (other than llama, qwen2, qwen3, gpt2)");
@@ -78,8 +76,7 @@ struct Llama {
 
 impl Llama {
     fn into_config(self, kind: Kind, folder: &Path, origin: &str) -> Result<ModelConfig, LoadError> {
-        let unsupported =
-            |what: String| Err(LoadError::Unsupported { origin: origin.to_owned(), what });
+        let unsupported = |what: String| Err(LoadError::Unsupported { origin: origin.to_owned(), what });
         if let Some(other) = self.hidden_act.filter(|act| act != "silu") {
             return unsupported(format!("activation {other}"));
         }
@@ -92,10 +89,8 @@ impl Llama {
             Ok(scaling) => scaling,
             Err(what) => return unsupported(what),
         };
-        let head_dim = self
-            .head_dim
-            .or(self.hidden_size.checked_div(self.num_attention_heads))
-            .unwrap_or_default();
+        let head_dim =
+            self.head_dim.or(self.hidden_size.checked_div(self.num_attention_heads)).unwrap_or_default();
         Ok(ModelConfig {
             name: kind.name(folder),
             eos_ids: kind.eos_ids(),
@@ -173,8 +168,7 @@ struct Gpt2 {
 
 impl Gpt2 {
     fn into_config(self, kind: Kind, folder: &Path, origin: &str) -> Result<ModelConfig, LoadError> {
-        let unsupported =
-            |what: String| Err(LoadError::Unsupported { origin: origin.to_owned(), what });
+        let unsupported = |what: String| Err(LoadError::Unsupported { origin: origin.to_owned(), what });
         if self.scale_attn_by_inverse_layer_idx || self.reorder_and_upcast_attn {
             return unsupported("attention scaled by layer".to_owned());
         }

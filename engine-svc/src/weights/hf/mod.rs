@@ -3,6 +3,7 @@
 mod config;
 mod names;
 mod safetensors_file;
+mod vocabulary;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -116,6 +117,10 @@ impl WeightSource for HfWeights {
         Ok(vector(&self.required(weight, format!("{name}.weight"))?))
     }
 
+    fn vocabulary(&self) -> Result<Option<Vec<String>>, LoadError> {
+        vocabulary::read(&self.folder.join("tokenizer.json"))
+    }
+
     fn release_pages(&self) {
         self.files.iter().for_each(SafeTensorsFile::release_pages);
     }
@@ -156,8 +161,7 @@ fn shard_paths(folder: &Path) -> Result<Vec<PathBuf>, LoadError> {
 }
 
 fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, LoadError> {
-    let file =
-        File::open(path).map_err(|source| LoadError::Io { path: path.to_owned(), source })?;
+    let file = File::open(path).map_err(|source| LoadError::Io { path: path.to_owned(), source })?;
     serde_json::from_reader(BufReader::new(file))
         .map_err(|source| LoadError::Json { path: path.to_owned(), source })
 }

@@ -10,13 +10,10 @@ use std::arch::x86_64::*;
 
 use half::bf16;
 
-use super::tile::{Tile, by_rows};
+use crate::linear::tile::{PREFETCH_BYTES, Tile, by_rows};
 
 /// Vectors across a panel.
 const VECTORS: usize = 3;
-
-/// How far ahead the panel is fetched: with few rows memory, not arithmetic, is the limit.
-const PREFETCH_BYTES: usize = 4096;
 
 /// `f32` weights and operands, up to 8 rows.
 ///
@@ -159,7 +156,7 @@ unsafe fn multiply<const ROWS: usize>(
 /// # Safety
 /// The machine must have AVX512-BF16.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-pub(super) unsafe fn round_to_bf16(from: &[f32], to: &mut [bf16]) {
+pub(in crate::linear) unsafe fn round_to_bf16(from: &[f32], to: &mut [bf16]) {
     assert_eq!(from.len(), to.len());
     let mut done = 0;
     while done < from.len() {
@@ -197,7 +194,7 @@ fn pairs(vector: __m512i) -> __m512bh {
 /// As [`Tile`] says; `row` and `vector` lie in it.
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn store(tile: &Tile, row: usize, vector: usize, sum: __m512) {
+pub(in crate::linear) unsafe fn store(tile: &Tile, row: usize, vector: usize, sum: __m512) {
     let column = vector * 16;
     let columns = tile.columns.saturating_sub(column).min(16);
     let mask = (0xffff_u32 >> (16 - columns)) as u16;

@@ -1,15 +1,20 @@
-//! The weight layout: panels of 48 outputs, and within a panel `[K / group][48][group]`.
+//! Float weights: panels of 48 outputs, and within a panel `[K / group][48][group]`.
 //!
-//! A kernel then streams one panel from front to back. `group` neighbouring k are multiplied by one
-//! instruction; k is padded to a multiple of it with zeros, N to a multiple of 48.
+//! A kernel then streams one panel from front to back. `group` neighbouring k lie in one lane; k is
+//! padded to a multiple of it with zeros, N to a multiple of 48.
+
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avx2;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avx512;
+mod portable;
 
 use half::bf16;
 
+use super::tile::{Kernel, Operand, PANEL};
 use crate::buffer::Buffer;
+use crate::isa::Isa;
 use crate::pool::{Pool, SharedMut};
-
-/// Outputs per panel: three 512-bit vectors of accumulators.
-pub(super) const PANEL: usize = 48;
 
 /// A weight as stored in a panel.
 pub(super) trait Weight: bytemuck::Pod + Send + Sync {
@@ -17,6 +22,8 @@ pub(super) trait Weight: bytemuck::Pod + Send + Sync {
     const GROUP: usize;
     fn from_f32(value: f32) -> Self;
     fn to_f32(self) -> f32;
+    /// The kernel for such weights.
+    fn kernel(isa: Isa) -> Kernel;
 }
 
 impl Weight for f32 {
@@ -27,6 +34,16 @@ impl Weight for f32 {
     fn to_f32(self) -> f32 {
         self
     }
+    fn kernel(isa: Isa) -> Kernel {
+        let (max_rows, compute): (_, unsafe fn(&_)) = match isa {
+            Isa::Portable => (1, portable::f32_tile),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => (4, avx2::f32_tile),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 | Isa::Avx512Bf16 => (8, avx512::f32_tile),
+        };
+        Kernel { max_rows, operand: Operand::F32, compute }
+    }
 }
 
 impl Weight for bf16 {
@@ -36,6 +53,18 @@ impl Weight for bf16 {
     }
     fn to_f32(self) -> f32 {
         bf16::to_f32(self)
+    }
+    fn kernel(isa: Isa) -> Kernel {
+        let (max_rows, operand, compute): (_, _, unsafe fn(&_)) = match isa {
+            Isa::Portable => (1, Operand::F32, portable::bf16_tile),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => (4, Operand::F32, avx2::bf16_tile),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => (8, Operand::F32, avx512::bf16_widen_tile),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Bf16 => (8, Operand::Bf16, avx512::bf16_dot_tile),
+        };
+        Kernel { max_rows, operand, compute }
     }
 }
 

@@ -4,11 +4,10 @@
 
 use std::arch::x86_64::*;
 
-use super::panels::PANEL;
-use super::tile::{Tile, by_rows};
+use crate::linear::tile::{PANEL, Tile, by_rows};
 
 /// Columns of a strip: two vectors.
-const STRIP: usize = 16;
+pub(in crate::linear) const STRIP: usize = 16;
 
 /// `f32` weights and operands, up to 4 rows.
 ///
@@ -92,7 +91,7 @@ unsafe fn bf16_rows<const ROWS: usize>(tile: &Tile) {
 /// As [`Tile`] says; `row` and `strip` lie in it.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn store(tile: &Tile, row: usize, strip: usize, sums: [__m256; 2]) {
+pub(in crate::linear) unsafe fn store(tile: &Tile, row: usize, strip: usize, sums: [__m256; 2]) {
     // SAFETY: two vectors are 16 floats.
     let sums: [f32; STRIP] = unsafe { std::mem::transmute(sums) };
     for (column, sum) in (strip..tile.columns).zip(sums) {

@@ -4,8 +4,7 @@
 
 use half::bf16;
 
-use super::panels::PANEL;
-use super::tile::Tile;
+use crate::linear::tile::{PANEL, Tile, store_row};
 
 /// `f32` weights and operands.
 ///
@@ -24,7 +23,7 @@ pub(super) unsafe fn f32_tile(tile: &Tile) {
             }
         }
         // SAFETY: passed on.
-        unsafe { store(tile, row, &sums) };
+        unsafe { store_row(tile, row, &sums) };
     }
 }
 
@@ -48,7 +47,7 @@ pub(super) unsafe fn bf16_tile(tile: &Tile) {
             }
         }
         // SAFETY: passed on.
-        unsafe { store(tile, row, &sums) };
+        unsafe { store_row(tile, row, &sums) };
     }
 }
 
@@ -58,23 +57,4 @@ fn widen(value: bf16) -> f32 {
 
 fn operand<T>(tile: &Tile, row: usize) -> *const T {
     tile.x.wrapping_add(row * tile.x_stride).cast()
-}
-
-/// Adds the bias and writes one output row.
-///
-/// # Safety
-/// As [`Tile`] says.
-unsafe fn store(tile: &Tile, row: usize, sums: &[f32; PANEL]) {
-    // SAFETY: the tile owns these outputs.
-    let y = unsafe { std::slice::from_raw_parts_mut(tile.y.add(row * tile.y_stride), tile.columns) };
-    for (column, (y, sum)) in y.iter_mut().zip(sums).enumerate() {
-        let bias = if tile.bias.is_null() {
-            0.0
-        } else {
-            // SAFETY: a bias, where there is one, has 48 elements.
-            unsafe { *tile.bias.add(column) }
-        };
-        let value = sum + bias;
-        *y = if tile.add { *y + value } else { value };
-    }
 }

@@ -1,0 +1,192 @@
+//! Block kernels for AVX-512 VNNI: unsigned weights times signed activations, four k per lane.
+//!
+//! A tile of up to four rows and three strips is held in twelve integer sums for a block and twelve float
+//! sums for the whole, while the strips stream by.
+//!
+//! Contract: see [`Tile`] and the layouts in the parent module and [`operand`](super::operand).
+#![allow(clippy::needless_range_loop, reason = "an index names a row of several arrays")]
+
+use std::arch::x86_64::*;
+
+use super::operand::{MINUS_8_SUMS, MINUS_128_SUMS, RECORD, SCALE, SCALED_SUM};
+use super::{BLOCK, Encoding, GROUP_BYTES, NUMBERS_BYTES};
+use crate::linear::WeightFormat;
+use crate::linear::float::avx512::store;
+use crate::linear::tile::{PREFETCH_BYTES, Tile};
+
+/// The most rows of a tile.
+pub(super) const MAX_ROWS: usize = 4;
+
+/// Strips of a panel, all computed together: an operand once loaded meets three vectors of weights.
+const STRIPS: usize = 3;
+
+const Q8_0: u8 = 0;
+const Q4_0: u8 = 1;
+const Q4_1: u8 = 2;
+
+macro_rules! kernel {
+    ($(#[$doc:meta])* $name:ident, $format:ident) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As [`Tile`] says, on a machine with AVX-512 F and VNNI.
+        pub(super) unsafe fn $name(tile: &Tile) {
+            // SAFETY: passed on.
+            unsafe {
+                match tile.rows {
+                    1 => rows::<1, $format>(tile),
+                    2 => rows::<2, $format>(tile),
+                    3 => rows::<3, $format>(tile),
+                    4 => rows::<4, $format>(tile),
+                    rows => unreachable!("a tile of {rows} rows"),
+                }
+            }
+        }
+    };
+}
+
+kernel!(
+    /// `Q8_0` weights, up to 4 rows.
+    q8_0_tile,
+    Q8_0
+);
+kernel!(
+    /// `Q4_0` weights, up to 4 rows.
+    q4_0_tile,
+    Q4_0
+);
+kernel!(
+    /// `Q4_1` weights, up to 4 rows.
+    q4_1_tile,
+    Q4_1
+);
+
+const fn encoding(format: u8) -> Encoding {
+    match format {
+        Q8_0 => Encoding { format: WeightFormat::Q8_0, bits: 8, minimum: false },
+        Q4_0 => Encoding { format: WeightFormat::Q4_0, bits: 4, minimum: false },
+        _ => Encoding { format: WeightFormat::Q4_1, bits: 4, minimum: true },
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,f16c")]
+unsafe fn rows<const ROWS: usize, const FORMAT: u8>(tile: &Tile) {
+    let encoding = const { encoding(FORMAT) };
+    let blocks = tile.k.div_ceil(BLOCK);
+    let strip_bytes = encoding.strip_bytes(blocks);
+    // Kept a loop: unrolled, the compiler moves the operands' broadcasts through scalar registers.
+    let groups = std::hint::black_box(encoding.groups());
+    let mut sums = [[_mm512_setzero_ps(); STRIPS]; ROWS];
+    for block in 0..blocks {
+        let numbers = encoding.numbers_start(blocks) + block * encoding.numbers() * NUMBERS_BYTES;
+        // SAFETY: each strip has `blocks` blocks, each operand row as many records.
+        unsafe {
+            let part = Part {
+                weights: tile.w.add(block * encoding.groups() * GROUP_BYTES),
+                groups,
+                numbers: tile.w.add(numbers),
+                strip_bytes,
+                x: tile.x.add(block * RECORD),
+                x_stride: tile.x_stride,
+            };
+            add_block::<ROWS, FORMAT>(&mut sums, &part);
+        }
+    }
+    for row in 0..ROWS {
+        for strip in 0..STRIPS {
+            // SAFETY: passed on.
+            unsafe { store(tile, row, strip, sums[row][strip]) };
+        }
+    }
+}
+
+/// One block of a panel's first strip, and of the operand rows.
+struct Part {
+    weights: *const u8,
+    groups: usize,
+    numbers: *const u8,
+    /// From one strip to the next.
+    strip_bytes: usize,
+    x: *const u8,
+    /// From one operand row to the next.
+    x_stride: usize,
+}
+
+/// Adds one block's products to the sums.
+///
+/// # Safety
+/// The part must describe a panel of this format and `ROWS` rows.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,f16c")]
+unsafe fn add_block<const ROWS: usize, const FORMAT: u8>(sums: &mut [[__m512; STRIPS]; ROWS], part: &Part) {
+    let nibble = _mm512_set1_epi8(15);
+    let mut dots = [[_mm512_setzero_si512(); STRIPS]; ROWS];
+    let (x, x_stride) = (part.x, part.x_stride);
+    // SAFETY: the caller's promise covers every address below; a prefetch may name any.
+    unsafe {
+        for row in 0..ROWS {
+            let offset = match FORMAT {
+                Q8_0 => int(x.add(row * x_stride + MINUS_128_SUMS)),
+                Q4_0 => int(x.add(row * x_stride + MINUS_8_SUMS)),
+                _ => _mm512_setzero_si512(),
+            };
+            dots[row] = [offset; STRIPS];
+        }
+        for group in 0..part.groups {
+            let x = x.add(group * 4);
+            for strip in 0..STRIPS {
+                let at = part.weights.add(group * GROUP_BYTES + strip * part.strip_bytes);
+                _mm_prefetch::<_MM_HINT_T1>(at.wrapping_add(PREFETCH_BYTES).cast());
+                let weights = _mm512_load_si512(at.cast());
+                if FORMAT == Q8_0 {
+                    for row in 0..ROWS {
+                        let x = int(x.add(row * x_stride));
+                        dots[row][strip] = _mm512_dpbusd_epi32(dots[row][strip], weights, x);
+                    }
+                } else {
+                    let low = _mm512_and_si512(weights, nibble);
+                    let high = _mm512_and_si512(_mm512_srli_epi16::<4>(weights), nibble);
+                    for row in 0..ROWS {
+                        let x = x.add(row * x_stride);
+                        dots[row][strip] = _mm512_dpbusd_epi32(dots[row][strip], low, int(x));
+                        dots[row][strip] = _mm512_dpbusd_epi32(dots[row][strip], high, int(x.add(16)));
+                    }
+                }
+            }
+        }
+        for strip in 0..STRIPS {
+            let at = part.numbers.add(strip * part.strip_bytes);
+            let scale = _mm512_cvtph_ps(_mm256_load_si256(at.cast()));
+            for row in 0..ROWS {
+                let dot = _mm512_cvtepi32_ps(dots[row][strip]);
+                let scale = _mm512_mul_ps(scale, float(x.add(row * x_stride + SCALE)));
+                sums[row][strip] = _mm512_fmadd_ps(dot, scale, sums[row][strip]);
+            }
+            if FORMAT == Q4_1 {
+                let minimum = _mm512_cvtph_ps(_mm256_load_si256(at.add(NUMBERS_BYTES).cast()));
+                for row in 0..ROWS {
+                    let sum = float(x.add(row * x_stride + SCALED_SUM));
+                    sums[row][strip] = _mm512_fmadd_ps(minimum, sum, sums[row][strip]);
+                }
+            }
+        }
+    }
+}
+
+/// # Safety
+/// Four bytes must be readable.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn int(at: *const u8) -> __m512i {
+    // SAFETY: the caller's promise.
+    _mm512_set1_epi32(unsafe { at.cast::<i32>().read_unaligned() })
+}
+
+/// # Safety
+/// Four bytes must be readable.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn float(at: *const u8) -> __m512 {
+    // SAFETY: the caller's promise.
+    _mm512_set1_ps(unsafe { at.cast::<f32>().read_unaligned() })
+}

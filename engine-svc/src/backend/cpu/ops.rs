@@ -1,0 +1,228 @@
+//! The operations of the model on rows in memory.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use firstlight_kernels::attention::AttentionShape;
+use firstlight_kernels::buffer::Buffer;
+use firstlight_kernels::isa::Isa;
+use firstlight_kernels::kv::{BLOCK_TOKENS, KvLayout, KvPool};
+use firstlight_kernels::linear::{WeightFormat, Write};
+use firstlight_kernels::pool::Pool;
+use firstlight_kernels::rope::{Rope, RopePairing};
+use firstlight_kernels::rows::{Heads, Rows};
+use firstlight_kernels::{activation, elementwise, norm};
+
+use super::linear::Linear;
+use super::step::Step;
+use crate::backend::Chunk;
+use crate::backend::options::{CpuOptions, LinearKernels};
+use crate::model::Ops;
+use crate::weights::Matrix;
+use crate::weights::config::Norm;
+
+/// The cores, the KV pool, and how weights are held.
+pub struct CpuOps {
+    pool: Pool,
+    kv: KvPool,
+    attention: AttentionShape,
+    format: WeightFormat,
+    torch: bool,
+    weight_bytes: usize,
+}
+
+impl CpuOps {
+    pub(super) fn new(pool: Pool, kv: KvPool, heads: usize, options: &CpuOptions) -> Self {
+        // A second thread pool spinning beside ours would cost many times what it adds.
+        tch::set_num_threads(1);
+        let torch = match options.linear {
+            LinearKernels::Auto => pool.isa() == Isa::Portable,
+            LinearKernels::Own => false,
+            LinearKernels::Torch => true,
+        };
+        let scale = 1.0 / (kv.layout().head_dim as f32).sqrt();
+        let attention = AttentionShape { heads, scale };
+        Self { pool, kv, attention, format: options.dtype.weight_format(), torch, weight_bytes: 0 }
+    }
+
+    pub(super) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    pub(super) fn kv_layout(&self) -> &KvLayout {
+        self.kv.layout()
+    }
+
+    pub(super) fn attention_shape(&self) -> AttentionShape {
+        self.attention
+    }
+
+    pub(super) fn weight_bytes(&self) -> u64 {
+        self.weight_bytes as u64
+    }
+
+    pub(super) fn copy_block(&mut self, from: u32, to: u32) {
+        self.kv.copy_block(from, to);
+    }
+
+    pub(super) fn describe(&self) -> String {
+        let linears = if self.torch { ", linears by libtorch" } else { "" };
+        format!("cpu ({}{linears})", self.pool.isa())
+    }
+
+    /// A token for each chunk that asks, from its row of `logits`.
+    pub(super) fn sample(&self, chunks: &[Chunk<'_>], logits: &Activations) -> Vec<Option<u32>> {
+        let asking: Vec<_> = chunks.iter().filter_map(|chunk| Some((chunk.sample?, chunk.end()))).collect();
+        let mut chosen = vec![0; asking.len()];
+        elementwise::argmax(&self.pool, logits.as_slice(), logits.width, &mut chosen);
+        let noisy: Vec<usize> = (0..asking.len()).filter(|&row| !asking[row].0.is_greedy()).collect();
+        let drawn: Vec<AtomicU32> = noisy.iter().map(|_| AtomicU32::new(0)).collect();
+        self.pool.share(noisy.len(), 1, |range| {
+            for place in range {
+                let row = noisy[place];
+                let (sampling, position) = asking[row];
+                drawn[place].store(sampling.choose(logits.row(row), position), Ordering::Relaxed);
+            }
+        });
+        for (&row, drawn) in noisy.iter().zip(&drawn) {
+            chosen[row] = drawn.load(Ordering::Relaxed);
+        }
+        let mut chosen = chosen.into_iter();
+        chunks.iter().map(|chunk| chunk.sample.and_then(|_| chosen.next())).collect()
+    }
+
+    fn write(&self, weights: &Linear, x: &Activations, y: &mut Activations, write: Write) {
+        y.set_rows(x.rows);
+        weights.forward(&self.pool, x.as_slice(), y.as_mut_slice(), write);
+    }
+}
+
+impl Ops for CpuOps {
+    type Buffer = Activations;
+    type Linear = Linear;
+    type Norm = NormWeights;
+    type Rope = Rope;
+    type Step<'a> = Step<'a>;
+
+    fn linear(&mut self, parts: &[Matrix<'_>], bias: Option<&[f32]>) -> Linear {
+        let linear = Linear::load(&self.pool, self.format, self.torch, parts, bias);
+        self.weight_bytes += linear.bytes();
+        linear
+    }
+
+    fn norm(&mut self, kind: Norm, scale: Vec<f32>, bias: Option<Vec<f32>>, eps: f32) -> NormWeights {
+        self.weight_bytes += size_of_val(&scale[..]) + bias.as_ref().map_or(0, |bias| size_of_val(&bias[..]));
+        NormWeights { kind, scale, bias, eps }
+    }
+
+    fn rope(&mut self, pairing: RopePairing, inverse_frequencies: &[f64], context: usize) -> Rope {
+        let capacity = self.kv.layout().blocks * BLOCK_TOKENS;
+        Rope::new(pairing, inverse_frequencies, context.min(capacity))
+    }
+
+    fn buffer(&mut self, width: usize) -> Activations {
+        Activations { data: Buffer::zeroed(0), width, rows: 0 }
+    }
+
+    fn embed(&self, table: &Linear, step: &Step<'_>, out: &mut Activations) {
+        out.set_rows(step.tokens.len());
+        table.gather(&self.pool, &step.tokens, out.as_mut_slice());
+    }
+
+    fn add_positions(&self, table: &Linear, step: &Step<'_>, scratch: &mut Activations, x: &mut Activations) {
+        scratch.set_rows(step.positions.len());
+        table.gather(&self.pool, &step.positions, scratch.as_mut_slice());
+        elementwise::add(&self.pool, x.as_mut_slice(), scratch.as_slice());
+    }
+
+    fn normalize(&self, norm: &NormWeights, x: &Activations, out: &mut Activations) {
+        out.set_rows(x.rows);
+        let (x, out) = (x.as_slice(), out.as_mut_slice());
+        let NormWeights { kind, scale, bias, eps } = norm;
+        match kind {
+            Norm::Rms => norm::rms_norm(&self.pool, x, scale, *eps, out),
+            Norm::Layer => norm::layer_norm(&self.pool, x, scale, bias.as_deref(), *eps, out),
+        }
+    }
+
+    fn normalize_heads(&self, norm: &NormWeights, heads: Heads, x: &mut Activations) {
+        norm::rms_norm_heads(&self.pool, x.as_mut_slice(), heads, &norm.scale, norm.eps);
+    }
+
+    fn multiply(&self, weights: &Linear, x: &Activations, y: &mut Activations) {
+        self.write(weights, x, y, Write::Set);
+    }
+
+    fn multiply_add(&self, weights: &Linear, x: &Activations, y: &mut Activations) {
+        self.write(weights, x, y, Write::Add);
+    }
+
+    fn rotate(&self, rope: &Rope, step: &Step<'_>, heads: Heads, x: &mut Activations) {
+        rope.apply(&self.pool, x.as_mut_slice(), heads, &step.positions);
+    }
+
+    fn attend(&mut self, layer: usize, step: &Step<'_>, qkv: &Activations, out: &mut Activations) {
+        let layout = self.kv.layout();
+        let (q, kv) = (self.attention.heads * layout.head_dim, layout.kv_heads * layout.head_dim);
+        let columns = |from, to| Rows::columns(qkv.as_slice(), qkv.width, from..to);
+        let (keys, values) = (columns(q, q + kv), columns(q + kv, q + 2 * kv));
+        self.kv.append(&self.pool, layer, &step.slots, keys, values);
+        out.set_rows(qkv.rows);
+        step.attention.run(&self.pool, &self.kv, layer, columns(0, q), out.as_mut_slice());
+    }
+
+    fn silu_mul(&self, gate_up: &Activations, out: &mut Activations) {
+        out.set_rows(gate_up.rows);
+        let width = out.width;
+        activation::silu_mul(&self.pool, gate_up.as_slice(), width, out.as_mut_slice());
+    }
+
+    fn gelu_tanh(&self, x: &mut Activations) {
+        let width = x.width;
+        activation::gelu_tanh(&self.pool, x.as_mut_slice(), width);
+    }
+
+    fn gelu_erf(&self, x: &mut Activations) {
+        let width = x.width;
+        activation::gelu_erf(&self.pool, x.as_mut_slice(), width);
+    }
+
+    fn select(&self, step: &Step<'_>, x: &Activations, out: &mut Activations) {
+        out.set_rows(step.logit_rows.len());
+        let width = x.width;
+        elementwise::gather(&self.pool, x.as_slice(), width, &step.logit_rows, out.as_mut_slice());
+    }
+}
+
+/// A norm's weights.
+pub struct NormWeights {
+    kind: Norm,
+    scale: Vec<f32>,
+    bias: Option<Vec<f32>>,
+    eps: f32,
+}
+
+/// Rows of activations; the memory grows to the largest forward and stays.
+pub struct Activations {
+    data: Buffer<f32>,
+    width: usize,
+    rows: usize,
+}
+
+impl Activations {
+    pub(super) fn as_slice(&self) -> &[f32] {
+        &self.data[..self.rows * self.width]
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [f32] {
+        &mut self.data[..self.rows * self.width]
+    }
+
+    fn row(&self, row: usize) -> &[f32] {
+        &self.as_slice()[row * self.width..][..self.width]
+    }
+
+    fn set_rows(&mut self, rows: usize) {
+        self.data.reserve_zeroed(rows * self.width);
+        self.rows = rows;
+    }
+}

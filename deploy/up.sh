@@ -51,8 +51,10 @@ start() {
     running="$running $!"
 }
 
-start engine "$programs/engine-svc"
-start scheduler "$programs/scheduler-svc" --engine 127.0.0.1:7071
+# One environment for both: addresses from it would collide.
+start engine "$programs/engine-svc" --listen 127.0.0.1:7071 --metrics-listen 127.0.0.1:9071
+start scheduler "$programs/scheduler-svc" --engine 127.0.0.1:7071 --listen 127.0.0.1:7070 \
+    --admin-listen 127.0.0.1:7072 --metrics-listen 127.0.0.1:9070
 start prometheus "$tools/prometheus" --config.file=deploy/prometheus/prometheus.yaml \
     --storage.tsdb.path="$out/prometheus" --web.listen-address=127.0.0.1:9090
 if command -v grafana-server >/dev/null 2>&1; then

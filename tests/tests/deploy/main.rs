@@ -5,6 +5,8 @@ mod dns;
 mod fetch;
 mod images;
 mod manifests;
+mod means;
 mod monitoring;
 mod panels;
+mod prometheus;
 mod support;

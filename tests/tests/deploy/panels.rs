@@ -1,32 +1,17 @@
 //! Every panel's query against a real Prometheus that scrapes the pair under load.
 
-use std::{
-    fs,
-    path::PathBuf,
-    process::{Child, Command, Stdio},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
 
 use firstlight_tests::{
-    assets,
     client::{Client, ids_request},
     pair::Pair,
-    service::free_address,
     wait,
 };
-use serde_json::Value;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-};
 
-use crate::{
-    monitoring::panel_queries,
-    support::{at, deploy, items, text, tool},
-};
+use crate::{monitoring::panel_queries, prometheus::Prometheus};
 
 /// What Grafana would put for `$__rate_interval` at this scrape interval, and then some.
 const RATE_INTERVAL: &str = "20s";
@@ -97,72 +82,4 @@ async fn make_load(client: Client, stop: Arc<AtomicBool>) -> usize {
         served += client.await.unwrap();
     }
     served
-}
-
-/// A Prometheus of this test's own, on loopback, its data in a scratch folder.
-struct Prometheus {
-    child: Child,
-    address: String,
-    folder: PathBuf,
-}
-
-impl Prometheus {
-    async fn scrape(pair: &Pair) -> Self {
-        let folder = assets::scratch_folder();
-        let (address, engines) = (free_address(), pair.engine_metrics.join("\", \""));
-        let config = format!(
-            "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\n\
-             rule_files: [\"{}/*.yaml\"]\n\
-             scrape_configs:\n\
-             - {{job_name: firstlight-scheduler, static_configs: [{{targets: [\"{}\"]}}]}}\n\
-             - {{job_name: firstlight-engine, static_configs: [{{targets: [\"{engines}\"]}}]}}\n",
-            deploy("prometheus/rules").display(),
-            pair.scheduler_metrics,
-        );
-        fs::write(folder.join("prometheus.yaml"), config).unwrap();
-        let log = fs::File::create(folder.join("prometheus.log")).unwrap();
-        let child = Command::new(tool("prometheus").get_program())
-            .arg(format!("--config.file={}", folder.join("prometheus.yaml").display()))
-            .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
-            .arg(format!("--web.listen-address={address}"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        let prometheus = Self { child, address, folder };
-        wait::until("targets scraped", || prometheus.value("sum(up) == 3")).await;
-        prometheus
-    }
-
-    /// The first value of an instant query; `None` when it is empty.
-    async fn value(&self, query: &str) -> Option<f64> {
-        self.values(query).await.first().copied()
-    }
-
-    async fn values(&self, query: &str) -> Vec<f64> {
-        let Some(answer) = self.ask(query).await else { return Vec::new() };
-        assert_eq!(at(&answer, "/status"), "success", "{query}: {answer:#}");
-        items(at(&answer, "/data/result")).map(|series| text(series, "/value/1").parse().unwrap()).collect()
-    }
-
-    /// `None` while nothing listens.
-    async fn ask(&self, query: &str) -> Option<Value> {
-        let mut stream = TcpStream::connect(&self.address).await.ok()?;
-        let encoded: String = query.bytes().map(|byte| format!("%{byte:02X}")).collect();
-        // HTTP/1.0: the answer comes in one piece and the connection ends after it.
-        let request = format!("GET /api/v1/query?query={encoded} HTTP/1.0\r\n\r\n");
-        stream.write_all(request.as_bytes()).await.ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.ok()?;
-        serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()
-    }
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = fs::remove_dir_all(&self.folder);
-    }
 }

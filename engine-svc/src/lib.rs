@@ -1,6 +1,6 @@
 //! Firstlight engine: token ids in, token ids out, over one Attach stream per scheduler
 //!
-//! - [`cli`]: flags
+//! - [`cli`]: flags and environment variables
 //! - [`load`]: from flags to a backend with its model loaded
 //! - [`service`]: the engine on the network
 //! - [`step`]: the loop that runs forwards and publishes what they bring

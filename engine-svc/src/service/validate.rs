@@ -158,7 +158,8 @@ mod tests {
 
     #[test]
     fn each_wrong_field_is_named() {
-        let cases: [(&str, fn(&mut v1::Sequence)); 6] = [
+        type Change = fn(&mut v1::Sequence);
+        let cases: [(&str, Change); 6] = [
             ("token_ids", |s| s.token_ids.clear()),
             ("token_ids", |s| s.token_ids.push(100)),
             ("resumed_tokens", |s| s.resumed_tokens = 3),

@@ -133,7 +133,7 @@ impl Load {
                         let reply = client.generate(ids_request(&[1, 2, 3, 4], 16)).await;
                         match reply {
                             Ok(reply) if reply.ids.len() == 16 => {
-                                drop(served.fetch_add(1, Ordering::Relaxed))
+                                served.fetch_add(1, Ordering::Relaxed);
                             }
                             _ => failed += 1,
                         }

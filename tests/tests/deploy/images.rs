@@ -7,7 +7,7 @@ use firstlight_tests::{
     wait,
 };
 
-use crate::support::{deploy, succeed, tool};
+use crate::support::{declared_flags, deploy, succeed, tool};
 
 const DOCKERFILES: [&str; 4] = ["scheduler", "engine", "engine-cuda", "bench"];
 
@@ -32,6 +32,32 @@ fn images_start_from_nothing_and_run_as_nobody_special() {
             let libtorch = last.find("COPY --from=libtorch").unwrap();
             let program = last.find("COPY --from=build").unwrap();
             assert!(libtorch < program, "{name}: libtorch's layer changes with the program");
+        }
+    }
+}
+
+#[test]
+fn images_and_compose_set_flags_that_exist() {
+    let words = |text: &str| -> Vec<String> {
+        let words = text.split(|c: char| !(c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_'));
+        words.filter(|word| word.starts_with("FIRSTLIGHT_")).map(str::to_owned).collect()
+    };
+    let compose = std::fs::read_to_string(deploy("compose.yaml")).unwrap();
+    let services = compose.split("\nservices:\n").nth(1).unwrap();
+    let block =
+        |from: &str, to: &str| services[services.find(from).unwrap()..services.find(to).unwrap()].to_owned();
+    let read = |name: &str| std::fs::read_to_string(dockerfile(name)).unwrap();
+    for (service, text) in [
+        ("engine-svc", block("  engine:\n", "  scheduler:\n")),
+        ("scheduler-svc", block("  scheduler:\n", "  prometheus:\n")),
+        ("engine-svc", read("engine")),
+        ("engine-svc", read("engine-cuda")),
+        ("scheduler-svc", read("scheduler")),
+    ] {
+        let (used, flags) = (words(&text), declared_flags(service));
+        assert!(used.len() >= 2, "{service}: {used:?}");
+        for variable in used {
+            assert!(flags.contains(&variable), "{service} has no flag for {variable}");
         }
     }
 }

@@ -8,6 +8,28 @@ const LN_2_LOW: f32 = -2.121_944_4e-4;
 /// Adding this to a small float leaves its nearest integer in the low bits.
 const ROUND: f32 = 12_582_912.0;
 
+/// Lanes that a reduction over a row keeps apart, so that it vectorises and has one fixed order.
+pub(crate) const LANES: usize = 16;
+
+/// Combines lanes pairwise: lane i with i + 8, then with i + 4, and so on.
+#[inline(always)]
+pub(crate) fn reduce(mut lanes: [f32; LANES], combine: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut width = LANES / 2;
+    while width > 0 {
+        for lane in 0..width {
+            lanes[lane] = combine(lanes[lane], lanes[lane + width]);
+        }
+        width /= 2;
+    }
+    lanes[0]
+}
+
+/// The larger of two, or the first if either is NaN.
+#[inline(always)]
+pub(crate) fn larger(a: f32, b: f32) -> f32 {
+    if b > a { b } else { a }
+}
+
 /// eˣ to about 2 units in the last place; 0 below -87, where the result would be denormal.
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {

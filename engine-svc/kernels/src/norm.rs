@@ -2,10 +2,9 @@
 //! depends on that row alone.
 
 use crate::isa::vectorised;
+use crate::math::{LANES, reduce};
 use crate::pool::Pool;
 use crate::rows::Heads;
-
-const LANES: usize = 16;
 
 /// Root-mean-square norm of each row of `weight.len()` elements:
 /// `out = x / sqrt(mean(x²) + eps) · weight` (Zhang and Sennrich 2019).
@@ -97,5 +96,5 @@ fn sum(row: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     for (lane, x) in lanes.iter_mut().zip(rest) {
         *lane += f(*x);
     }
-    lanes.iter().sum()
+    reduce(lanes, |a, b| a + b)
 }

@@ -12,7 +12,7 @@ use std::cell::{Cell, RefCell, UnsafeCell};
 use std::hint::spin_loop;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 
@@ -34,6 +34,7 @@ pub struct Pool {
     workers: Vec<JoinHandle<()>>,
     isa: Isa,
     running: Cell<bool>,
+    parts: Box<[Line<Part>]>,
     scratch: RefCell<Buffer<u8>>,
 }
 
@@ -51,6 +52,36 @@ struct Shared {
 /// Kept on a cache line of its own.
 #[repr(align(128))]
 struct Line<T>(T);
+
+/// Items of a shared job that one thread has not taken yet: first and end in one word.
+#[derive(Default)]
+struct Part(AtomicU64);
+
+impl Part {
+    fn set(&self, first: usize, end: usize) {
+        assert!(u32::try_from(end).is_ok(), "{end} items in one job");
+        self.0.store((first as u64) << 32 | end as u64, Ordering::Relaxed);
+    }
+
+    fn take_first(&self) -> Option<usize> {
+        self.take(|first, end| (first + 1, end)).map(|(first, _)| first)
+    }
+
+    fn take_last(&self) -> Option<usize> {
+        self.take(|first, end| (first, end - 1)).map(|(_, end)| end - 1)
+    }
+
+    /// Replaces the part by a smaller one if it is not empty, and returns what it was.
+    fn take(&self, shrink: impl Fn(usize, usize) -> (usize, usize)) -> Option<(usize, usize)> {
+        let split = |word: u64| ((word >> 32) as usize, (word & 0xffff_ffff) as usize);
+        let taken = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| {
+            let (first, end) = split(word);
+            let (first, end) = (first < end).then(|| shrink(first, end))?;
+            Some((first as u64) << 32 | end as u64)
+        });
+        taken.ok().map(split)
+    }
+}
 
 #[derive(Clone, Copy)]
 struct Job {
@@ -95,7 +126,14 @@ impl Pool {
                     .unwrap_or_else(|error| panic!("cannot start kernel thread {index}: {error}"))
             })
             .collect();
-        Pool { shared, workers, isa, running: Cell::new(false), scratch: RefCell::new(Buffer::zeroed(0)) }
+        Pool {
+            shared,
+            workers,
+            isa,
+            running: Cell::new(false),
+            parts: (0..threads.max(1)).map(|_| Line(Part::default())).collect(),
+            scratch: RefCell::new(Buffer::zeroed(0)),
+        }
     }
 
     /// Threads in all, the caller's included.
@@ -158,22 +196,27 @@ impl Pool {
         });
     }
 
-    /// Hands out `0..items` in runs of `grain`, each to the first free thread.
-    pub fn share<F: Fn(Range<usize>) + Sync>(&self, items: usize, grain: usize, job: F) {
-        if items <= grain {
-            if items > 0 {
-                job(0..items);
-            }
-            return;
+    /// Runs `job` for each of `0..items`. Each thread takes its own part from the front, in order; one
+    /// that is done early takes from the end of another's.
+    ///
+    /// # Panics
+    /// If there are 2³² items or more.
+    pub fn share<F: Fn(usize) + Sync>(&self, items: usize, job: F) {
+        let threads = self.threads();
+        if threads == 1 || items <= 1 {
+            return (0..items).for_each(job);
         }
-        let next = AtomicUsize::new(0);
-        self.run(|_| {
-            loop {
-                let start = next.fetch_add(grain, Ordering::Relaxed);
-                if start >= items {
-                    return;
+        for (thread, part) in self.parts.iter().enumerate() {
+            part.0.set(items * thread / threads, items * (thread + 1) / threads);
+        }
+        self.run(|thread| {
+            while let Some(item) = self.parts[thread].0.take_first() {
+                job(item);
+            }
+            for other in 1..threads {
+                while let Some(item) = self.parts[(thread + other) % threads].0.take_last() {
+                    job(item);
                 }
-                job(start..(start + grain).min(items));
             }
         });
     }
@@ -364,21 +407,32 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_that_is_done_takes_over_from_one_that_is_not() {
+        let pool = Pool::new(2);
+        let others_left = AtomicUsize::new(99);
+        pool.share(100, |item| {
+            if item == 0 {
+                while others_left.load(Ordering::Relaxed) > 0 {
+                    thread::yield_now();
+                }
+            } else {
+                others_left.fetch_sub(1, Ordering::Relaxed);
+            }
+        });
+    }
+
+    #[test]
     fn split_and_share_cover_every_item_once() {
         for threads in 1..=3 {
             let pool = Pool::new(threads);
             for items in [0, 1, 2, 7, 100] {
-                for grain in [1, 3, 200] {
-                    let counts: Vec<AtomicUsize> = (0..items).map(|_| AtomicUsize::new(0)).collect();
-                    let count = |range: Range<usize>| {
-                        for item in range {
-                            counts[item].fetch_add(1, Ordering::Relaxed);
-                        }
-                    };
-                    pool.split(items, INLINE_ELEMENTS, count);
-                    pool.share(items, grain, count);
-                    assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 2));
-                }
+                let counts: Vec<AtomicUsize> = (0..items).map(|_| AtomicUsize::new(0)).collect();
+                let count = |item: usize| {
+                    counts[item].fetch_add(1, Ordering::Relaxed);
+                };
+                pool.split(items, INLINE_ELEMENTS, |range| range.for_each(count));
+                pool.share(items, count);
+                assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 2));
             }
         }
     }

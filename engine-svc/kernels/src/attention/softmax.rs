@@ -3,7 +3,7 @@
 
 use crate::isa::{Isa, vectorised};
 use crate::kv::KvLayout;
-use crate::math;
+use crate::math::{self, LANES, larger, reduce};
 
 const HEADER: usize = 16;
 
@@ -62,18 +62,17 @@ vectorised! {
     /// Turns scores into `exp(score - max)`; returns the maximum and the sum, each reduced in 16
     /// fixed lanes. Of no scores at all: negative infinity and zero.
     pub(super) fn exponentials(scores: &mut [f32]) -> (f32, f32) {
-        const LANES: usize = 16;
         let mut maxima = [f32::NEG_INFINITY; LANES];
         let (whole, rest) = scores.as_chunks::<LANES>();
         for chunk in whole {
             for (max, score) in maxima.iter_mut().zip(chunk) {
-                *max = if *score > *max { *score } else { *max };
+                *max = larger(*max, *score);
             }
         }
         for (max, score) in maxima.iter_mut().zip(rest) {
-            *max = if *score > *max { *score } else { *max };
+            *max = larger(*max, *score);
         }
-        let max = maxima.iter().fold(f32::NEG_INFINITY, |max, lane| max.max(*lane));
+        let max = reduce(maxima, larger);
         let mut sums = [0.0; LANES];
         let (whole, rest) = scores.as_chunks_mut::<LANES>();
         for chunk in whole {
@@ -86,6 +85,6 @@ vectorised! {
             *score = math::exp(*score - max);
             *sum += *score;
         }
-        (max, sums.iter().sum())
+        (max, reduce(sums, |a, b| a + b))
     }
 }

@@ -17,10 +17,10 @@ use half::bf16;
 use crate::pool::{Pool, SharedMut};
 use block::{BLOCK, BlockPanels};
 use float::{Panels, Weight};
-use tile::{Kernel, Operand, PANEL, Tile};
+use tile::{Ahead, Kernel, Operand, PANEL, Tile};
 
 /// Activations multiplied at a time, so that they stay in the second-level cache.
-const ELEMENTS_PER_PASS: usize = 320 * 1024;
+const ELEMENTS_PER_PASS: usize = 384 * 1024;
 
 /// How weights are held in memory, and in what arithmetic the linear computes.
 ///
@@ -174,7 +174,8 @@ impl PackedLinear {
             Weights::Bf16(panels) => (bf16::kernel(pool.isa()), panels.raw()),
             Weights::Blocks(panels) => (panels.kernel(pool.isa()), panels.raw()),
         };
-        let rows = (ELEMENTS_PER_PASS / self.k).max(kernel.max_rows);
+        let passes = x.len().div_ceil(ELEMENTS_PER_PASS).max(1);
+        let rows = (x.len() / self.k).div_ceil(passes).max(1);
         for (x, y) in x.chunks(rows * self.k).zip(y.chunks_mut(rows * self.n)) {
             self.pass(pool, kernel, panels, x, y, write);
         }
@@ -230,18 +231,20 @@ impl PackedLinear {
             let sources = &sources;
             let first = panel * PANEL;
             let bias = self.bias.as_ref().map_or(std::ptr::null(), |bias| bias[first..].as_ptr());
-            let mut row = 0;
-            while row < rows {
-                let height = kernel.height(rows - row);
+            // SAFETY: the matrix has ⌈n / PANEL⌉ panels of `panel_bytes`.
+            let w = unsafe { sources.0.0.add(panel * panel_bytes) };
+            let tiles = rows.div_ceil(kernel.max_rows);
+            for index in 0..tiles {
+                let from = rows * index / tiles;
                 let tile = Tile {
-                    rows: height,
+                    rows: rows * (index + 1) / tiles - from,
                     k,
                     // SAFETY: the operand has `rows` rows of `operand_stride` bytes.
-                    x: unsafe { sources.1.0.add(row * operand_stride) },
+                    x: unsafe { sources.1.0.add(from * operand_stride) },
                     x_stride: operand_stride,
-                    // SAFETY: the matrix has ⌈n / PANEL⌉ panels of `panel_bytes`.
-                    w: unsafe { sources.0.0.add(panel * panel_bytes) },
-                    y: y.at(row * n + first),
+                    w,
+                    ahead: Ahead::of_tile(w, panel_bytes, index, tiles),
+                    y: y.at(from * n + first),
                     y_stride: n,
                     columns: (n - first).min(PANEL),
                     bias,
@@ -250,14 +253,13 @@ impl PackedLinear {
                 // SAFETY: `tile` describes memory that is there, and no other tile covers its outputs;
                 // the pool checked that this machine has the kernel's instructions.
                 unsafe { kernel.run(&tile) };
-                row += height;
             }
         };
         let panels = n.div_ceil(PANEL);
         if panels * rows * k < 4 * crate::pool::INLINE_ELEMENTS {
             (0..panels).for_each(column);
         } else {
-            pool.share(panels, (panels / (8 * pool.threads())).max(1), |range| range.for_each(column));
+            pool.share(panels, column);
         }
     }
 

@@ -3,9 +3,48 @@
 /// Outputs per panel of weights: three 512-bit vectors of accumulators.
 pub(super) const PANEL: usize = 48;
 
-/// How far ahead a panel is fetched: with few rows memory, not arithmetic, is the limit.
-#[cfg(target_arch = "x86_64")]
-pub(super) const PREFETCH_BYTES: usize = 4096;
+/// Cache lines of weights that a kernel reads in one turn of its innermost loop.
+const LINES_PER_TURN: usize = PANEL * size_of::<f32>() / 64;
+
+/// How far ahead of its reading a panel's only tile fetches.
+const AHEAD_BYTES: usize = 4096;
+
+/// Weights to bring into the cache while a tile is computed, so that reading memory and arithmetic
+/// overlap: a few lines in every turn of the innermost loop.
+#[derive(Clone, Copy)]
+pub(super) struct Ahead {
+    next: *const u8,
+    lines: usize,
+}
+
+impl Ahead {
+    /// For tile `index` of the `count` that are computed from the panel at `w`: a lone tile fetches a
+    /// little ahead of itself, several fetch the next panel between them.
+    pub(super) fn of_tile(w: *const u8, panel_bytes: usize, index: usize, count: usize) -> Ahead {
+        if count == 1 {
+            return Ahead { next: w.wrapping_add(AHEAD_BYTES), lines: LINES_PER_TURN };
+        }
+        let lines = LINES_PER_TURN.div_ceil(count);
+        let part = panel_bytes * lines / LINES_PER_TURN;
+        Ahead { next: w.wrapping_add(panel_bytes + index * part % panel_bytes), lines }
+    }
+
+    /// Fetches one turn's lines.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(super) fn fetch(&mut self) {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // SAFETY: a prefetch may name any address.
+        unsafe {
+            _mm_prefetch::<_MM_HINT_T1>(self.next.cast());
+            if self.lines > 1 {
+                _mm_prefetch::<_MM_HINT_T1>(self.next.wrapping_add(64).cast());
+                _mm_prefetch::<_MM_HINT_T1>(self.next.wrapping_add(128).cast());
+            }
+        }
+        self.next = self.next.wrapping_add(64 * self.lines);
+    }
+}
 
 /// A block of outputs: some rows of one panel's columns.
 ///
@@ -22,6 +61,8 @@ pub(super) struct Tile {
     pub(super) x_stride: usize,
     /// The weight panel.
     pub(super) w: *const u8,
+    /// What to fetch meanwhile.
+    pub(super) ahead: Ahead,
     /// First output.
     pub(super) y: *mut f32,
     /// Elements from one output row to the next.
@@ -57,11 +98,6 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    /// Rows of the next tile when `left` remain: equal blocks rather than a thin last one.
-    pub(super) fn height(&self, left: usize) -> usize {
-        left.div_ceil(left.div_ceil(self.max_rows))
-    }
-
     /// Computes one tile.
     ///
     /// # Safety

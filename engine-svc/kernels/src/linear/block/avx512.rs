@@ -12,7 +12,7 @@ use super::operand::{MINUS_8_SUMS, MINUS_128_SUMS, RECORD, SCALE, SCALED_SUM};
 use super::{BLOCK, Encoding, GROUP_BYTES, NUMBERS_BYTES};
 use crate::linear::WeightFormat;
 use crate::linear::float::avx512::store;
-use crate::linear::tile::{PREFETCH_BYTES, Tile};
+use crate::linear::tile::{Ahead, Tile};
 
 /// The most rows of a tile.
 pub(super) const MAX_ROWS: usize = 4;
@@ -74,22 +74,20 @@ unsafe fn rows<const ROWS: usize, const FORMAT: u8>(tile: &Tile) {
     let encoding = const { encoding(FORMAT) };
     let blocks = tile.k.div_ceil(BLOCK);
     let strip_bytes = encoding.strip_bytes(blocks);
-    // Kept a loop: unrolled, the compiler moves the operands' broadcasts through scalar registers.
-    let groups = std::hint::black_box(encoding.groups());
     let mut sums = [[_mm512_setzero_ps(); STRIPS]; ROWS];
+    let mut ahead = tile.ahead;
     for block in 0..blocks {
         let numbers = encoding.numbers_start(blocks) + block * encoding.numbers() * NUMBERS_BYTES;
         // SAFETY: each strip has `blocks` blocks, each operand row as many records.
         unsafe {
             let part = Part {
                 weights: tile.w.add(block * encoding.groups() * GROUP_BYTES),
-                groups,
                 numbers: tile.w.add(numbers),
                 strip_bytes,
                 x: tile.x.add(block * RECORD),
                 x_stride: tile.x_stride,
             };
-            add_block::<ROWS, FORMAT>(&mut sums, &part);
+            add_block::<ROWS, FORMAT>(&mut sums, &part, &mut ahead);
         }
     }
     for row in 0..ROWS {
@@ -103,7 +101,6 @@ unsafe fn rows<const ROWS: usize, const FORMAT: u8>(tile: &Tile) {
 /// One block of a panel's first strip, and of the operand rows.
 struct Part {
     weights: *const u8,
-    groups: usize,
     numbers: *const u8,
     /// From one strip to the next.
     strip_bytes: usize,
@@ -118,11 +115,15 @@ struct Part {
 /// The part must describe a panel of this format and `ROWS` rows.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,f16c")]
-unsafe fn add_block<const ROWS: usize, const FORMAT: u8>(sums: &mut [[__m512; STRIPS]; ROWS], part: &Part) {
+unsafe fn add_block<const ROWS: usize, const FORMAT: u8>(
+    sums: &mut [[__m512; STRIPS]; ROWS],
+    part: &Part,
+    ahead: &mut Ahead,
+) {
     let nibble = _mm512_set1_epi8(15);
     let mut dots = [[_mm512_setzero_si512(); STRIPS]; ROWS];
     let (x, x_stride) = (part.x, part.x_stride);
-    // SAFETY: the caller's promise covers every address below; a prefetch may name any.
+    // SAFETY: the caller's promise covers every address below.
     unsafe {
         for row in 0..ROWS {
             let offset = match FORMAT {
@@ -132,11 +133,11 @@ unsafe fn add_block<const ROWS: usize, const FORMAT: u8>(sums: &mut [[__m512; ST
             };
             dots[row] = [offset; STRIPS];
         }
-        for group in 0..part.groups {
+        for group in 0..const { encoding(FORMAT).groups() } {
             let x = x.add(group * 4);
+            ahead.fetch();
             for strip in 0..STRIPS {
                 let at = part.weights.add(group * GROUP_BYTES + strip * part.strip_bytes);
-                _mm_prefetch::<_MM_HINT_T1>(at.wrapping_add(PREFETCH_BYTES).cast());
                 let weights = _mm512_load_si512(at.cast());
                 if FORMAT == Q8_0 {
                     for row in 0..ROWS {

@@ -128,7 +128,7 @@ impl BlockPanels {
         })
     }
 
-    /// Packs rows from a source of encoded rows, one source per run of panels.
+    /// Packs rows from a source of encoded rows, one source per panel.
     fn build<S, R>(pool: &Pool, encoding: Encoding, n: usize, blocks: usize, source: S) -> BlockPanels
     where
         S: Fn() -> R + Sync,
@@ -137,17 +137,15 @@ impl BlockPanels {
         let panel_bytes = encoding.panel_bytes(blocks);
         let mut data = Buffer::<u8>::zeroed(n.div_ceil(PANEL) * panel_bytes);
         let out = SharedMut::new(&mut data);
-        pool.share(n.div_ceil(PANEL), 1, |range| {
+        pool.share(n.div_ceil(PANEL), |panel| {
             let mut read = source();
             let mut row = vec![0; blocks * encoding.file_bytes()];
-            for panel in range {
-                // SAFETY: each panel is handed to one thread only.
-                let out = unsafe { out.slice(panel * panel_bytes, panel_bytes) };
-                let first = panel * PANEL;
-                for column in 0..PANEL.min(n - first) {
-                    read(first + column, &mut row);
-                    place(encoding, blocks, &row, column, out);
-                }
+            // SAFETY: each panel is handed to one thread only.
+            let out = unsafe { out.slice(panel * panel_bytes, panel_bytes) };
+            let first = panel * PANEL;
+            for column in 0..PANEL.min(n - first) {
+                read(first + column, &mut row);
+                place(encoding, blocks, &row, column, out);
             }
         });
         BlockPanels { encoding, blocks, data }

@@ -5,6 +5,7 @@
 
 use super::BLOCK;
 use crate::isa::vectorised;
+use crate::math::{LANES, larger, reduce};
 use crate::pool::{Pool, SharedMut};
 
 /// Bytes of one record.
@@ -50,18 +51,17 @@ vectorised! {
 fn quantise_block(from: &[f32; BLOCK], to: &mut [u8; RECORD]) {
     /// Adding this to a small float leaves its nearest integer in the low bits.
     const ROUND: f32 = 12_582_912.0;
-    let mut largest = [0.0f32; 16];
-    let mut zero = [0.0f32; 16];
-    for half in from.as_chunks::<16>().0 {
-        for lane in 0..16 {
-            let magnitude = half[lane].abs();
-            largest[lane] = if magnitude > largest[lane] { magnitude } else { largest[lane] };
+    let mut largest = [0.0f32; LANES];
+    let mut zero = [0.0f32; LANES];
+    for half in from.as_chunks::<LANES>().0 {
+        for lane in 0..LANES {
+            largest[lane] = larger(largest[lane], half[lane].abs());
             // NaN where an element is not finite, which the maximum would hide.
             zero[lane] += half[lane] * 0.0;
         }
     }
-    let largest = largest.iter().fold(0.0f32, |max, x| if *x > max { *x } else { max });
-    let zero: f32 = zero.iter().sum();
+    let largest = reduce(largest, larger);
+    let zero = reduce(zero, |a, b| a + b);
     let scale = largest / 127.0;
     let inverse = if scale > f32::MIN_POSITIVE { 1.0 / scale } else { 0.0 };
     let mut sum = 0;

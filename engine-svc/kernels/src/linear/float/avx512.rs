@@ -10,7 +10,7 @@ use std::arch::x86_64::*;
 
 use half::bf16;
 
-use crate::linear::tile::{PREFETCH_BYTES, Tile, by_rows};
+use crate::linear::tile::{Tile, by_rows};
 
 /// Vectors across a panel.
 const VECTORS: usize = 3;
@@ -44,6 +44,7 @@ unsafe fn f32_rows<const ROWS: usize>(tile: &Tile) {
     let mut sums = [[_mm512_setzero_ps(); VECTORS]; ROWS];
     let mut w = tile.w.cast::<f32>();
     let mut x = tile.x;
+    let mut ahead = tile.ahead;
     for _ in 0..tile.k {
         // SAFETY: the panel has `k` groups of 48, each operand row `k` elements.
         unsafe {
@@ -51,7 +52,7 @@ unsafe fn f32_rows<const ROWS: usize>(tile: &Tile) {
             for (j, weight) in weights.iter_mut().enumerate() {
                 *weight = _mm512_load_ps(w.add(j * 16));
             }
-            fetch_ahead(w.cast());
+            ahead.fetch();
             multiply::<ROWS>(&mut sums, x, tile.x_stride, weights);
             w = w.add(VECTORS * 16);
             x = x.add(4);
@@ -70,6 +71,7 @@ unsafe fn bf16_dot_rows<const ROWS: usize>(tile: &Tile) {
     let mut sums = [[_mm512_setzero_ps(); VECTORS]; ROWS];
     let mut w = tile.w;
     let mut x = tile.x;
+    let mut ahead = tile.ahead;
     for _ in 0..tile.k.div_ceil(2) {
         // SAFETY: the panel has ⌈k / 2⌉ groups of 48 pairs, each operand row as many pairs.
         unsafe {
@@ -77,7 +79,7 @@ unsafe fn bf16_dot_rows<const ROWS: usize>(tile: &Tile) {
             for (j, weight) in weights.iter_mut().enumerate() {
                 *weight = pairs(_mm512_load_si512(w.add(j * 64).cast()));
             }
-            fetch_ahead(w);
+            ahead.fetch();
             for (row, sums) in sums.iter_mut().enumerate() {
                 let x = x.add(row * tile.x_stride).cast::<i32>().read_unaligned();
                 let x = pairs(_mm512_set1_epi32(x));
@@ -103,6 +105,7 @@ unsafe fn bf16_widen_rows<const ROWS: usize>(tile: &Tile) {
     let high_half = _mm512_set1_epi32(0xffff_0000_u32.cast_signed());
     let mut w = tile.w;
     let mut x = tile.x;
+    let mut ahead = tile.ahead;
     for pair in 0..tile.k.div_ceil(2) {
         // SAFETY: the panel has ⌈k / 2⌉ groups of 48 pairs, each operand row k elements.
         unsafe {
@@ -113,7 +116,7 @@ unsafe fn bf16_widen_rows<const ROWS: usize>(tile: &Tile) {
                 low[j] = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(both));
                 high[j] = _mm512_castsi512_ps(_mm512_and_si512(both, high_half));
             }
-            fetch_ahead(w);
+            ahead.fetch();
             multiply::<ROWS>(&mut sums, x, tile.x_stride, low);
             if 2 * pair + 1 < tile.k {
                 multiply::<ROWS>(&mut sums, x.add(4), tile.x_stride, high);
@@ -169,15 +172,6 @@ pub(in crate::linear) unsafe fn round_to_bf16(from: &[f32], to: &mut [bf16]) {
             _mm256_mask_storeu_epi16(to.as_mut_ptr().add(done).cast(), mask, rounded);
         }
         done += lanes;
-    }
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn fetch_ahead(w: *const u8) {
-    for j in 0..VECTORS {
-        // A prefetch may name any address.
-        _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(PREFETCH_BYTES + j * 64).cast());
     }
 }
 

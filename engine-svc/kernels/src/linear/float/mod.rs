@@ -84,18 +84,16 @@ impl<T: Weight> Panels<T> {
         let panel_len = PANEL * k.next_multiple_of(T::GROUP);
         let mut data = Buffer::<T>::zeroed(n.div_ceil(PANEL) * panel_len);
         let out = SharedMut::new(&mut data);
-        pool.share(n.div_ceil(PANEL), 1, |range| {
+        pool.share(n.div_ceil(PANEL), |panel| {
             let mut rows = vec![0.0; PANEL * k];
-            for panel in range {
-                let first = panel * PANEL;
-                let count = PANEL.min(n - first);
-                for (row, out) in rows.chunks_exact_mut(k).take(count).enumerate() {
-                    fill(first + row, out);
-                }
-                // SAFETY: each panel is handed to one thread only.
-                let out = unsafe { out.slice(panel * panel_len, panel_len) };
-                interleave(&rows[..count * k], k, out);
+            let first = panel * PANEL;
+            let count = PANEL.min(n - first);
+            for (row, out) in rows.chunks_exact_mut(k).take(count).enumerate() {
+                fill(first + row, out);
             }
+            // SAFETY: each panel is handed to one thread only.
+            let out = unsafe { out.slice(panel * panel_len, panel_len) };
+            interleave(&rows[..count * k], k, out);
         });
         Panels { k, data }
     }

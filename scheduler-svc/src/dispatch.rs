@@ -7,6 +7,7 @@
 //! - [`rounds`]: what the core plans, sent to engines
 //! - [`reports`]: what engines say, given to the core and to clients
 //! - [`budgets`], [`budget_wire`]: base budget and lease
+//! - [`explain`]: why a recent request waited
 //! - [`inspect`]: how it stands, for metrics, the watchdog and `GetModel`
 //!
 //! Per message: take it in, then let the core plan with the same `now`.
@@ -15,6 +16,7 @@ pub mod budget_wire;
 pub mod budgets;
 pub mod client;
 pub mod doors;
+pub mod explain;
 pub mod inflight;
 pub mod inspect;
 pub mod reports;
@@ -39,6 +41,7 @@ pub use budgets::{Budgets, LeaseError};
 pub use client::{Command, Dispatcher, End, Ending, Ticket, Token, Withdrawal};
 pub use inspect::Served;
 
+use explain::Recent;
 use inflight::InFlight;
 use reports::Attached;
 
@@ -50,6 +53,7 @@ pub struct Dispatch {
     core: Admission,
     budgets: Budgets,
     inflight: InFlight,
+    recent: Recent,
     engines: HashMap<EngineId, Attached>,
     telemetry: Arc<Telemetry>,
     served: watch::Sender<Arc<Served>>,
@@ -93,6 +97,7 @@ impl Dispatch {
             core: Admission::new(config.budgets.in_force().clone(), telemetry.clock.now())?,
             budgets: config.budgets,
             inflight: InFlight::default(),
+            recent: Recent::default(),
             engines: HashMap::new(),
             telemetry,
             served,
@@ -139,7 +144,7 @@ impl Dispatch {
     fn take_event(&mut self, event: Event) {
         match event {
             Event::Attached(attached) => self.attach(*attached),
-            Event::Said { engine, at, message, clock } => self.said(engine, at, message, clock),
+            Event::Said { engine, at, message, clock } => self.said(engine, at, *message, clock),
             Event::Lost { engine, reason } => self.lose(engine, &reason),
         }
     }

@@ -43,7 +43,7 @@ pub enum Event {
         /// When it was decoded.
         at: Stamp,
         /// What.
-        message: v1::engine_message::Message,
+        message: Box<v1::engine_message::Message>,
         /// The engine's clock by then; only beside a step with first tokens.
         clock: ClockView,
     },

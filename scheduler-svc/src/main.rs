@@ -26,7 +26,7 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
     let page = pages::install(metrics::ALL)?;
     let shutdown = Shutdown::on_signals(seconds("--drain-seconds", flags.drain_seconds)?)?;
     let metrics_listen = flags.metrics_listen;
-    let running = server::start(flags, shutdown.clone()).await?;
+    let mut running = server::start(flags, shutdown.clone()).await?;
     let dispatcher = running.dispatcher.clone();
     let refresh = move || {
         let dispatcher = dispatcher.clone();

@@ -388,4 +388,53 @@ mod tests {
             assert_eq!(metric.name.contains("_seconds"), metric.unit == Unit::Seconds, "{}", metric.name);
         }
     }
+
+    #[test]
+    fn all_that_is_recorded_is_declared_and_no_histogram_is_a_summary() {
+        let declared =
+            |name: &str| ALL.iter().find(|m| m.name == name).unwrap_or_else(|| panic!("{name}")).kind;
+        let mut builder = metrics_exporter_prometheus::PrometheusBuilder::new();
+        for metric in ALL {
+            if let Kind::Histogram(buckets) = metric.kind {
+                let name = metrics_exporter_prometheus::Matcher::Full(metric.name.into());
+                builder = builder.set_buckets_for_metric(name, buckets).unwrap();
+            }
+        }
+        let recorder = builder.build_recorder();
+        metrics::with_local_recorder(&recorder, || {
+            let metrics = Metrics::new();
+            metrics.first_token(5, false, Some(&SEGMENTS.map(|segment| (segment, -1))));
+            for histogram in [&metrics.itl, &metrics.latency, &metrics.round_requests] {
+                histogram.record(1.0);
+            }
+            let now = firstlight_proto::clock::Stamp::from_ns(1);
+            let core = crate::admission::Admission::new(Budget::default(), now).unwrap();
+            let clock = v1::ClockOffset::default();
+            let engine = EngineGauges {
+                name: "e",
+                kv_blocks: 4,
+                kv_blocks_free: 2,
+                kv_blocks_left: 1,
+                active: 3,
+                clock: Some(&clock),
+            };
+            set_gauges(&core.gauges(now), &[engine]);
+            set_budget(&Budget::default(), 1, false, 2048);
+            count_engine("firstlight_link_attachments_total", "e");
+            count_engine("firstlight_link_losses_total", "e");
+        });
+        let page = recorder.handle().render();
+        let types: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
+        for line in &types {
+            let (name, kind) = line.split_once(' ').unwrap();
+            let expected = match declared(name) {
+                Kind::Counter | Kind::SecondsCounter => "counter",
+                Kind::Gauge => "gauge",
+                Kind::Histogram(_) => "histogram",
+            };
+            assert_eq!(kind, expected, "{name}");
+        }
+        assert_eq!(types.len() + 1, ALL.len(), "all but the appended counter of seconds are on the page");
+        assert!(page.contains("firstlight_kv_utilization_ratio 0.5"), "{page}");
+    }
 }

@@ -63,7 +63,7 @@ impl Running {
     ///
     /// # Errors
     /// What a listener failed with.
-    pub async fn wait(mut self) -> anyhow::Result<()> {
+    pub async fn wait(&mut self) -> anyhow::Result<()> {
         while let Some(ended) = self.tasks.join_next().await {
             ended.context("a task panicked")??;
         }

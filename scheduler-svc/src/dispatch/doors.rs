@@ -36,7 +36,7 @@ impl Dispatch {
     }
 
     fn queue(&mut self, now: Stamp, ask: Ask) -> Result<Ticket, Failure> {
-        if self.inflight.has_id(&ask.id) {
+        if self.inflight.key_of(&ask.id).is_some() {
             let reason =
                 format!("{:?} is in flight already; ids are unique among requests in flight", ask.id);
             return Err(Failure::Invalid { field: "request_id", reason });
@@ -108,7 +108,8 @@ impl Dispatch {
     }
 
     /// Ends a request that has left the core, or will with its row.
-    pub(super) fn conclude(&self, live: Live, end: End, now: Stamp) {
+    pub(super) fn conclude(&mut self, live: Live, end: End, now: Stamp) {
+        self.recent.remember(live.key, &live.ask.id, &end);
         if let Err(ending) = live.end(end, now) {
             // The client went away without a word from its stream: the ending is told here.
             let by = match ending.end {

@@ -2,7 +2,7 @@
 //! longer here, even while its engine still holds blocks for it.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -66,20 +66,20 @@ pub struct Place {
 pub struct InFlight {
     slab: Slab<Live>,
     by_key: HashMap<Key, usize>,
-    ids: HashSet<Arc<str>>,
+    by_id: HashMap<Arc<str>, Key>,
     deadlines: BTreeSet<(Stamp, Key)>,
 }
 
 impl InFlight {
-    /// Whether a request of this id is in flight.
-    pub fn has_id(&self, id: &str) -> bool {
-        self.ids.contains(id)
+    /// The key of the request of this id.
+    pub fn key_of(&self, id: &str) -> Option<Key> {
+        self.by_id.get(id).copied()
     }
 
     /// Takes in a request; its id is not in flight.
     pub fn insert(&mut self, live: Live) {
         let key = live.key;
-        self.ids.insert(live.ask.id.clone());
+        self.by_id.insert(live.ask.id.clone(), key);
         if let Some(deadline) = live.ask.deadline {
             self.deadlines.insert((deadline, key));
         }
@@ -105,7 +105,7 @@ impl InFlight {
     /// Takes a request out.
     pub fn remove(&mut self, key: Key) -> Option<Live> {
         let live = self.slab.remove(self.by_key.remove(&key)?);
-        self.ids.remove(&live.ask.id);
+        self.by_id.remove(&live.ask.id);
         if let Some(deadline) = live.ask.deadline {
             self.deadlines.remove(&(deadline, key));
         }

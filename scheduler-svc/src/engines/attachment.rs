@@ -194,7 +194,7 @@ impl Session {
                 clock = self.view(at);
             }
         }
-        let event = Event::Said { engine: self.engine, at, message, clock };
+        let event = Event::Said { engine: self.engine, at, message: Box::new(message), clock };
         context.events.send(event).await.map_err(|_| "the scheduler stops".into())
     }
 

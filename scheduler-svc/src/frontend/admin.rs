@@ -66,7 +66,11 @@ impl Admin for AdminService {
         request: Request<v1::ExplainRequest>,
     ) -> Result<Response<v1::ExplainResponse>, Status> {
         let id = request.into_inner().request_id;
-        Err(Status::unimplemented(format!("explaining {id:?}: not served yet")))
+        let asked = id.clone();
+        let explained = self.dispatcher.with(move |dispatch| dispatch.explain(&asked)).await?;
+        let unknown =
+            || Status::not_found(format!("request {id:?} is not in flight and not among the last ended"));
+        explained.map(Response::new).ok_or_else(unknown)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Text → ids, from `tokenizer.json` or from a GGUF file's own vocabulary.
+//! Text → ids, from a model's own files: a GGUF file, `tokenizer.json`, or GPT-2's two files.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,7 +9,7 @@ use firstlight_gguf::GgufError;
 use firstlight_proto::vocabulary;
 use tokenizers::DecoderWrapper;
 
-use super::{Pieces, gguf};
+use super::{Pieces, gguf, gpt2};
 
 /// The tokenizer of the served model.
 pub struct Tokenizer {
@@ -43,7 +43,8 @@ pub enum LoadError {
 }
 
 impl Tokenizer {
-    /// Loads the vocabulary of a model: a GGUF file, a folder with `tokenizer.json`, or that file itself.
+    /// Loads the vocabulary of a model: a GGUF file, a folder with `tokenizer.json` (or that file itself), or
+    /// a folder with GPT-2's two files.
     ///
     /// # Errors
     /// Names the file and the reason.
@@ -52,6 +53,11 @@ impl Tokenizer {
             return Self::new(model, gguf::load(model)?);
         }
         let path = if model.is_dir() { model.join("tokenizer.json") } else { model.to_owned() };
+        if !path.exists()
+            && let Some(files) = gpt2::files(model)
+        {
+            return Self::new(model, gpt2::load(files)?);
+        }
         let inner = tokenizers::Tokenizer::from_file(&path)
             .map_err(|e| LoadError::Json { path: path.clone(), reason: e.to_string() })?;
         Self::new(&path, inner)

@@ -14,7 +14,7 @@ mod tile;
 
 use half::bf16;
 
-use crate::pool::{Pool, SharedMut};
+use crate::pool::{INLINE_ELEMENTS, Pool, SharedMut};
 use block::{BLOCK, BlockPanels};
 use float::{Panels, Weight};
 use tile::{Ahead, Kernel, Operand, PANEL, Tile};
@@ -256,7 +256,7 @@ impl PackedLinear {
             }
         };
         let panels = n.div_ceil(PANEL);
-        if panels * rows * k < 4 * crate::pool::INLINE_ELEMENTS {
+        if n * rows * k < 4 * INLINE_ELEMENTS {
             (0..panels).for_each(column);
         } else {
             pool.share(panels, column);

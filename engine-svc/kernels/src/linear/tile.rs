@@ -6,9 +6,6 @@ pub(super) const PANEL: usize = 48;
 /// Cache lines of weights that a kernel reads in one turn of its innermost loop.
 const LINES_PER_TURN: usize = PANEL * size_of::<f32>() / 64;
 
-/// How far ahead of its reading a panel's only tile fetches.
-const AHEAD_BYTES: usize = 4096;
-
 /// Weights to bring into the cache while a tile is computed, so that reading memory and arithmetic
 /// overlap: a few lines in every turn of the innermost loop.
 #[derive(Clone, Copy)]
@@ -18,12 +15,8 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// For tile `index` of the `count` that are computed from the panel at `w`: a lone tile fetches a
-    /// little ahead of itself, several fetch the next panel between them.
+    /// For tile `index` of the `count` that are computed from the panel at `w`: its part of the next one.
     pub(super) fn of_tile(w: *const u8, panel_bytes: usize, index: usize, count: usize) -> Ahead {
-        if count == 1 {
-            return Ahead { next: w.wrapping_add(AHEAD_BYTES), lines: LINES_PER_TURN };
-        }
         let lines = LINES_PER_TURN.div_ceil(count);
         let part = panel_bytes * lines / LINES_PER_TURN;
         Ahead { next: w.wrapping_add(panel_bytes + index * part % panel_bytes), lines }

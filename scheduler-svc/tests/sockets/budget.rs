@@ -1,0 +1,59 @@
+//! The budget at run time: changed all or nothing, leased with a time to live.
+
+use std::time::Duration;
+
+use firstlight_proto::v1;
+use tonic::Code;
+
+use crate::harness::{Engine, Scheduler, ask, forwards_of, until};
+
+fn active(n: u32) -> Option<v1::Budget> {
+    Some(v1::Budget { max_active_requests: Some(n), ..Default::default() })
+}
+
+#[tokio::test]
+async fn a_lease_that_nobody_renews_gives_the_base_back() {
+    let engine = Engine::start("e", forwards_of(1.0)).await;
+    let scheduler = Scheduler::start(&[engine.addr], &["--max-active-requests", "9"]).await;
+    let mut admin = scheduler.admin().await;
+    let lease = v1::LeaseBudgetRequest {
+        change: active(3),
+        ttl_ms: 150,
+        holder: "test".into(),
+        ..Default::default()
+    };
+    let leased = admin.lease_budget(lease.clone()).await.unwrap().into_inner().state.unwrap();
+    assert_eq!(leased.budget.unwrap().max_active_requests, Some(3));
+    let refused = admin.lease_budget(lease).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(refused.message().contains("test"), "{refused:?}");
+    until("the base is back", async || {
+        let state = admin.get_budget(v1::GetBudgetRequest {}).await.unwrap().into_inner();
+        (state.lease.is_none() && state.budget.unwrap().max_active_requests == Some(9)).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn raising_a_limit_lets_waiting_requests_in_at_once() {
+    let engine = Engine::start("e", forwards_of(1.0)).await;
+    let scheduler = Scheduler::start(&[engine.addr], &["--max-active-requests", "1"]).await;
+    let _active = scheduler.client().generate(ask(30_000, 1)).await.unwrap();
+    let waiting = scheduler.client().generate(ask(2, 2)).await.unwrap().into_inner();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let change = v1::SetBudgetRequest { change: active(2) };
+    scheduler.admin().await.set_budget(change).await.unwrap();
+    assert_eq!(crate::harness::collect(waiting).await.unwrap().ids.len(), 2);
+}
+
+#[tokio::test]
+async fn a_change_out_of_range_changes_nothing() {
+    let engine = Engine::start("e", forwards_of(1.0)).await;
+    let scheduler = Scheduler::start(&[engine.addr], &[]).await;
+    let mut admin = scheduler.admin().await;
+    let before = admin.get_budget(v1::GetBudgetRequest {}).await.unwrap().into_inner();
+    let wrong = v1::Budget { lookahead: Some(3), max_batch_size: Some(0), ..Default::default() };
+    let refused = admin.set_budget(v1::SetBudgetRequest { change: Some(wrong) }).await.unwrap_err();
+    assert!(refused.message().contains("max_batch_size"), "{refused:?}");
+    assert_eq!(admin.get_budget(v1::GetBudgetRequest {}).await.unwrap().into_inner(), before);
+}

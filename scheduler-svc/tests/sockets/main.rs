@@ -1,0 +1,13 @@
+//! The scheduler over real sockets, with real engines on the sim backend.
+
+mod bad_input;
+mod budget;
+mod cancel;
+mod explain;
+mod harness;
+mod inject;
+mod lifecycle;
+mod relay;
+mod resume;
+mod spans;
+mod streaming;

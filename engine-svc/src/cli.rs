@@ -18,7 +18,7 @@ use firstlight_sim::{cost::CostModel, planner::Limits};
 use crate::{
     backend::{
         KvGeometry,
-        options::{CpuOptions, Dtype, LinearKernels},
+        options::{CpuOptions, Dtype, LinearKernels, Quantize},
         sim::SimConfig,
     },
     service::server::ServerConfig,
@@ -77,15 +77,6 @@ pub enum BackendKind {
     Sim,
 }
 
-/// How weights are stored in memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Quantize {
-    /// 8-bit integers, one scale per output channel.
-    Int8,
-    /// 4-bit integers, in groups.
-    Int4,
-}
-
 /// What to execute.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Model")]
@@ -102,7 +93,7 @@ pub struct ModelArgs {
     /// How weights and activations are held.
     #[arg(long, env = "FIRSTLIGHT_DTYPE", value_enum, default_value_t)]
     pub dtype: Dtype,
-    /// Store the weights smaller than --dtype; by default they are kept as the file has them where a kernel exists.
+    /// Store the weights smaller than the file has them.
     #[arg(long, env = "FIRSTLIGHT_QUANTIZE", value_enum)]
     pub quantize: Option<Quantize>,
     /// What executes the model.
@@ -259,12 +250,13 @@ impl Serve {
     /// # Errors
     /// Names the flag that is out of range.
     pub fn cpu(&self) -> anyhow::Result<CpuOptions> {
-        if let Some(quantize) = self.model.quantize {
-            bail!("--quantize {quantize:?}: not in this build; leave it out");
+        if self.model.quantize.is_some() && self.model.linear == LinearKernels::Torch {
+            bail!("--quantize with --linear torch: libtorch multiplies bf16 and f32 only");
         }
         let cores = || std::thread::available_parallelism().map_or(1, NonZero::get);
         Ok(CpuOptions {
             dtype: self.model.dtype,
+            quantize: self.model.quantize,
             linear: self.model.linear,
             threads: match self.model.threads {
                 Some(0) => bail!("--threads 0: at least 1"),

@@ -7,23 +7,35 @@ use std::path::Path;
 use common::Draft;
 use firstlight_gguf::{BlockFormat, GgufFile, Reason, Value};
 
+/// Written by tests/golden/gguf_files.py: a tensor `[3, 512]` per format, and what the Python package `gguf`
+/// reads from them, in the same order.
 #[test]
 fn blocks_have_the_values_the_reference_reads() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/blocks.gguf");
-    let file = GgufFile::open(&path).unwrap();
-    for format in BlockFormat::ALL {
-        let blocks = file.tensor(format.name()).unwrap();
-        assert_eq!(blocks.info.format, format);
-        let expected = file.tensor(&format!("{}.values", format.name())).unwrap();
-        let (mut got, mut want) = (vec![0.0; blocks.info.len()], vec![0.0; blocks.info.len()]);
-        blocks.read_rows(0..3, &mut got);
-        expected.read_rows(0..3, &mut want);
-        assert_eq!(got, want, "{}", format.name());
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/gguf");
+    let file = GgufFile::open(&fixtures.join("types.gguf")).unwrap();
+    let expected = std::fs::read(fixtures.join("types.f32")).unwrap();
+    let expected: Vec<f32> = expected.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
+    let tensors: Vec<_> = file.tensors().collect();
+    assert_eq!(tensors.len(), BlockFormat::ALL.len());
+    for (tensor, want) in tensors.iter().zip(expected.chunks_exact(3 * 512)) {
+        let mut got = vec![0.0; tensor.info.len()];
+        tensor.read_rows(0..3, &mut got);
+        assert_eq!(got, want, "{}", tensor.info.name);
         assert!(want.iter().any(|value| *value != 0.0));
 
-        let mut row = vec![0.0; blocks.info.row_len()];
-        blocks.read_rows(1..2, &mut row);
-        assert_eq!(row, want[512..1024], "row 1 of {}", format.name());
+        let mut row = vec![0.0; 512];
+        tensor.read_rows(1..2, &mut row);
+        assert_eq!(row, want[512..1024], "row 1 of {}", tensor.info.name);
+    }
+}
+
+#[test]
+fn every_format_is_in_the_fixture() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/gguf");
+    let file = GgufFile::open(&fixtures.join("types.gguf")).unwrap();
+    for format in BlockFormat::ALL {
+        let name = format!("{}.weight", format.name());
+        assert_eq!(file.tensor(&name).map(|tensor| tensor.info.format), Some(format), "{name}");
     }
 }
 

@@ -1,7 +1,5 @@
 //! How a model is loaded onto a device.
 
-use std::fmt;
-
 use clap::ValueEnum;
 use firstlight_kernels::kv::KvType;
 use firstlight_kernels::linear::WeightFormat;
@@ -11,6 +9,8 @@ use firstlight_kernels::linear::WeightFormat;
 pub struct CpuOptions {
     /// Type of weights, keys and values.
     pub dtype: Dtype,
+    /// Weights stored smaller than that.
+    pub quantize: Option<Quantize>,
     /// What multiplies.
     pub linear: LinearKernels,
     /// Threads that execute a forward, the caller's included; at least 1.
@@ -24,18 +24,20 @@ pub struct CpuOptions {
 /// Type of weights, keys and values; sums are always 32-bit floats.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Dtype {
-    /// 16-bit brain floats, accumulated in 32 bits.
+    /// Weights as the file has them where a kernel multiplies them so (q4_0, q4_1, q8_0), else bf16.
     #[default]
+    Auto,
+    /// 16-bit brain floats.
     Bf16,
     /// 32-bit floats.
     F32,
 }
 
 impl Dtype {
-    /// How linears hold their weights.
+    /// How linears hold weights that are not quantized.
     pub fn weight_format(self) -> WeightFormat {
         match self {
-            Self::Bf16 => WeightFormat::Bf16,
+            Self::Auto | Self::Bf16 => WeightFormat::Bf16,
             Self::F32 => WeightFormat::F32,
         }
     }
@@ -43,19 +45,19 @@ impl Dtype {
     /// How the KV pool holds keys and values.
     pub fn kv_type(self) -> KvType {
         match self {
-            Self::Bf16 => KvType::Bf16,
+            Self::Auto | Self::Bf16 => KvType::Bf16,
             Self::F32 => KvType::F32,
         }
     }
 }
 
-impl fmt::Display for Dtype {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Bf16 => "bf16",
-            Self::F32 => "f32",
-        })
-    }
+/// Weights stored smaller than the file has them; activations too are then multiplied as 8-bit integers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Quantize {
+    /// 8 bits, a scale per 32 weights.
+    Int8,
+    /// 4 bits, a scale and a minimum per 32 weights; embedding and output keep 8 bits.
+    Int4,
 }
 
 /// What multiplies activations with weights.

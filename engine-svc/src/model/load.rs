@@ -85,7 +85,7 @@ impl<D: Ops> Loader<'_, D> {
             len if len == total => Some(&bias[..]),
             len => return Err(self.wrong_shape(parts[0].0, &[len], &[total])),
         };
-        let linear = self.ops.linear(&matrices, bias);
+        let linear = self.ops.linear(parts[0].0, &matrices, bias);
         drop::<Vec<Matrix<'_>>>(matrices);
         self.source.release_pages();
         Ok(linear)

@@ -6,8 +6,8 @@
 use firstlight_kernels::rope::RopePairing;
 use firstlight_kernels::rows::Heads;
 
-use crate::weights::Matrix;
 use crate::weights::config::Norm;
+use crate::weights::{Matrix, Weight};
 
 /// A device that executes models.
 pub trait Ops {
@@ -22,8 +22,8 @@ pub trait Ops {
     /// The rows of one forward: tokens, positions, places in the KV pool, which of them are sampled.
     type Step<'a>;
 
-    /// Takes in matrices of equal inputs as one linear whose outputs lie side by side.
-    fn linear(&mut self, parts: &[Matrix<'_>], bias: Option<&[f32]>) -> Self::Linear;
+    /// Takes in matrices of equal inputs as one linear whose outputs lie side by side. `weight` names the first.
+    fn linear(&mut self, weight: Weight, parts: &[Matrix<'_>], bias: Option<&[f32]>) -> Self::Linear;
 
     /// Takes in a norm.
     fn norm(&mut self, kind: Norm, scale: Vec<f32>, bias: Option<Vec<f32>>, eps: f32) -> Self::Norm;

@@ -77,6 +77,9 @@ pub enum Mlp {
     GeluErf,
 }
 
+/// Widest head that the attention kernels take.
+pub(super) const MAX_HEAD_DIM: usize = 256;
+
 /// No model comes near this in any dimension; it keeps products of two dimensions within 64 bits.
 const MAX_DIMENSION: usize = 1 << 24;
 
@@ -118,7 +121,7 @@ impl ModelConfig {
         if !self.heads.is_multiple_of(self.kv_heads) {
             return refuse("key/value heads", self.kv_heads, "no divisor of the attention heads");
         }
-        if !self.head_dim.is_multiple_of(8) || self.head_dim > 256 {
+        if !self.head_dim.is_multiple_of(8) || self.head_dim > MAX_HEAD_DIM {
             return refuse("head dimension", self.head_dim, "no multiple of 8 up to 256");
         }
         if let Positions::Rotary { inverse_frequencies, .. } = &self.positions

@@ -19,6 +19,7 @@ use std::fmt;
 use std::path::Path;
 
 use clap::ValueEnum;
+use firstlight_gguf::BlockFormat;
 
 pub use config::ModelConfig;
 pub use error::LoadError;
@@ -66,13 +67,27 @@ pub struct Matrix<'a> {
     pub outputs: usize,
     /// Values per row, K.
     pub inputs: usize,
-    read: Box<dyn Fn(usize, &mut [f32]) + Sync + 'a>,
+    read: Box<ReadRow<'a>>,
+    /// The rows as the file has them, where that is in blocks.
+    pub blocks: Option<Blocks<'a>>,
+}
+
+/// Writes the row of an index.
+type ReadRow<'a> = dyn Fn(usize, &mut [f32]) + Sync + 'a;
+
+/// Rows as a GGUF file has them.
+#[derive(Debug, Clone, Copy)]
+pub struct Blocks<'a> {
+    /// How values are stored.
+    pub format: BlockFormat,
+    /// All rows, one after another.
+    pub bytes: &'a [u8],
 }
 
 impl<'a> Matrix<'a> {
     /// A matrix whose row `index` is what `read(index, row)` writes.
     pub fn new((outputs, inputs): (usize, usize), read: impl Fn(usize, &mut [f32]) + Sync + 'a) -> Self {
-        Self { outputs, inputs, read: Box::new(read) }
+        Self { outputs, inputs, read: Box::new(read), blocks: None }
     }
 
     /// Writes row `index` to `row`.

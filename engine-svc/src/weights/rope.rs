@@ -2,6 +2,8 @@
 
 use firstlight_kernels::rope::inverse_frequencies;
 
+use super::config::MAX_HEAD_DIM;
+
 /// How a model's rotary frequencies were stretched for a longer context.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum RopeScaling {
@@ -20,9 +22,10 @@ pub(super) enum RopeScaling {
 }
 
 impl RopeScaling {
-    /// Radians per position of each pair in `rotary_dim` elements.
+    /// Radians per position of each pair in `rotary_dim` elements, at most [`MAX_HEAD_DIM`]: a wider head is
+    /// refused when the configuration is checked.
     pub(super) fn frequencies(self, base: f64, rotary_dim: usize) -> Vec<f64> {
-        let mut frequencies = inverse_frequencies(base, rotary_dim);
+        let mut frequencies = inverse_frequencies(base, rotary_dim.min(MAX_HEAD_DIM));
         for frequency in &mut frequencies {
             *frequency = self.scale(*frequency);
         }

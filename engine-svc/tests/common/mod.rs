@@ -11,6 +11,7 @@ use engine_svc::weights::{self, LoadFormat};
 
 pub const OPTIONS: CpuOptions = CpuOptions {
     dtype: Dtype::F32,
+    quantize: None,
     linear: LinearKernels::Auto,
     threads: 2,
     kv_blocks: 256,

@@ -1,10 +1,93 @@
 //! A weight matrix, multiplied by our kernels or by libtorch.
 
+use firstlight_gguf::BlockFormat;
+use firstlight_kernels::isa::Isa;
 use firstlight_kernels::linear::{PackedLinear, WeightFormat, Write};
 use firstlight_kernels::pool::Pool;
 
 use super::torch::TorchLinear;
-use crate::weights::Matrix;
+use crate::backend::options::{CpuOptions, Dtype, LinearKernels, Quantize};
+use crate::weights::{Blocks, Matrix, Weight};
+
+/// How weights are taken in: one decision per matrix at load, none by batch.
+pub(super) struct Packing {
+    options: CpuOptions,
+    pub torch: bool,
+}
+
+impl Packing {
+    pub(super) fn new(options: &CpuOptions, isa: Isa) -> Self {
+        let torch = match options.linear {
+            // Quantized weights are what libtorch has nothing for.
+            LinearKernels::Auto => isa == Isa::Portable && options.quantize.is_none(),
+            LinearKernels::Own => false,
+            LinearKernels::Torch => true,
+        };
+        Self { options: *options, torch }
+    }
+
+    /// Takes in matrices of equal inputs, their outputs side by side.
+    pub(super) fn load(
+        &self,
+        pool: &Pool,
+        weight: Weight,
+        parts: &[Matrix<'_>],
+        bias: Option<&[f32]>,
+    ) -> Linear {
+        let shape = (parts.iter().map(|part| part.outputs).sum(), parts[0].inputs);
+        if let Some((format, blocks)) = self.kept_blocks(parts) {
+            let row_bytes = format.row_bytes(shape.1).unwrap_or_default();
+            let fill = |index: usize, row: &mut [u8]| {
+                let (part, index) = part_of(parts, index);
+                row.copy_from_slice(&blocks[part].bytes[index * row_bytes..][..row_bytes]);
+            };
+            return Linear::Packed(PackedLinear::pack_blocks(pool, format, shape, bias, fill));
+        }
+        let read = |index: usize, row: &mut [f32]| {
+            let (part, index) = part_of(parts, index);
+            parts[part].read(index, row);
+        };
+        let format = self.format(weight);
+        match self.torch {
+            true => Linear::Torch(TorchLinear::new(format, shape, bias, read)),
+            false => Linear::Packed(PackedLinear::pack(pool, format, shape, bias, read)),
+        }
+    }
+
+    /// The blocks of all parts, where they are multiplied as they stand.
+    fn kept_blocks<'a>(&self, parts: &[Matrix<'a>]) -> Option<(WeightFormat, Vec<Blocks<'a>>)> {
+        if self.torch || self.options.quantize.is_some() || self.options.dtype != Dtype::Auto {
+            return None;
+        }
+        let blocks: Vec<Blocks<'a>> = parts.iter().map(|part| part.blocks).collect::<Option<_>>()?;
+        let format = match blocks[0].format {
+            BlockFormat::Q8_0 => WeightFormat::Q8_0,
+            BlockFormat::Q4_0 => WeightFormat::Q4_0,
+            BlockFormat::Q4_1 => WeightFormat::Q4_1,
+            _ => return None,
+        };
+        blocks.iter().all(|part| part.format == blocks[0].format).then_some((format, blocks))
+    }
+
+    fn format(&self, weight: Weight) -> WeightFormat {
+        match (self.options.quantize, weight) {
+            (None, _) | (Some(_), Weight::PositionEmbedding) => self.options.dtype.weight_format(),
+            (Some(Quantize::Int4), Weight::Layer(..)) => WeightFormat::INT4,
+            (Some(_), _) => WeightFormat::INT8,
+        }
+    }
+}
+
+/// Which part holds an output, and its place there.
+fn part_of(parts: &[Matrix<'_>], mut output: usize) -> (usize, usize) {
+    for (index, part) in parts.iter().enumerate() {
+        if output < part.outputs {
+            return (index, output);
+        }
+        output -= part.outputs;
+    }
+    panic!("{output} outputs beyond the last part");
+}
 
 pub enum Linear {
     Packed(PackedLinear),
@@ -12,34 +95,24 @@ pub enum Linear {
 }
 
 impl Linear {
-    /// Takes in matrices of equal inputs, their outputs side by side.
-    pub(super) fn load(
-        pool: &Pool,
-        format: WeightFormat,
-        torch: bool,
-        parts: &[Matrix<'_>],
-        bias: Option<&[f32]>,
-    ) -> Self {
-        let (outputs, inputs) = (parts.iter().map(|part| part.outputs).sum(), parts[0].inputs);
-        let read = |index: usize, row: &mut [f32]| {
-            let mut index = index;
-            for part in parts {
-                if index < part.outputs {
-                    return part.read(index, row);
-                }
-                index -= part.outputs;
-            }
-        };
-        match torch {
-            true => Self::Torch(TorchLinear::new(format, (outputs, inputs), bias, read)),
-            false => Self::Packed(PackedLinear::pack(pool, format, (outputs, inputs), bias, read)),
-        }
-    }
-
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Packed(linear) => linear.bytes(),
             Self::Torch(linear) => linear.bytes(),
+        }
+    }
+
+    pub(super) fn format_name(&self) -> &'static str {
+        let format = match self {
+            Self::Packed(linear) => linear.format(),
+            Self::Torch(linear) => linear.format(),
+        };
+        match format {
+            WeightFormat::F32 => "f32",
+            WeightFormat::Bf16 => "bf16",
+            WeightFormat::Q8_0 => "q8_0",
+            WeightFormat::Q4_0 => "q4_0",
+            WeightFormat::Q4_1 => "q4_1",
         }
     }
 

@@ -10,7 +10,7 @@ mod ops;
 mod step;
 mod torch;
 
-use firstlight_kernels::kv::{BLOCK_TOKENS, KvLayout, KvPool};
+use firstlight_kernels::kv::{BLOCK_TOKENS, KvLayout};
 use firstlight_kernels::pool::Pool;
 use firstlight_proto::vocabulary::fingerprint;
 
@@ -44,12 +44,13 @@ impl CpuBackend {
             kv_type: options.dtype.kv_type(),
         };
         let pool = Pool::new(options.threads);
-        let mut ops = CpuOps::new(pool, KvPool::new(layout), config.heads, options);
+        let mut ops = CpuOps::new(pool, config.heads, layout, options);
         let decoder = Decoder::load(&mut ops, source)?;
+        ops.allocate_kv(layout.blocks);
         let info = ModelInfo {
             name: config.name.clone(),
             architecture: config.architecture.clone(),
-            dtype: options.dtype.to_string(),
+            dtype: ops.dtype(),
             backend: "cpu",
             tokenizer_hash: tokenizer_hash(source)?,
             device: ops.describe(),

@@ -1,47 +1,55 @@
 //! The operations of the model on rows in memory.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use firstlight_kernels::attention::AttentionShape;
 use firstlight_kernels::buffer::Buffer;
-use firstlight_kernels::isa::Isa;
 use firstlight_kernels::kv::{BLOCK_TOKENS, KvLayout, KvPool};
-use firstlight_kernels::linear::{WeightFormat, Write};
+use firstlight_kernels::linear::Write;
 use firstlight_kernels::pool::Pool;
 use firstlight_kernels::rope::{Rope, RopePairing};
 use firstlight_kernels::rows::{Heads, Rows};
 use firstlight_kernels::{activation, elementwise, norm};
 
-use super::linear::Linear;
+use super::linear::{Linear, Packing};
 use super::step::Step;
 use crate::backend::Chunk;
-use crate::backend::options::{CpuOptions, LinearKernels};
+use crate::backend::options::CpuOptions;
 use crate::model::Ops;
-use crate::weights::Matrix;
 use crate::weights::config::Norm;
+use crate::weights::{Matrix, Weight};
 
 /// The cores, the KV pool, and how weights are held.
 pub struct CpuOps {
     pool: Pool,
     kv: KvPool,
+    /// Positions that the KV pool will hold.
+    positions: usize,
     attention: AttentionShape,
-    format: WeightFormat,
-    torch: bool,
-    weight_bytes: usize,
+    packing: Packing,
+    weight_bytes: BTreeMap<&'static str, usize>,
 }
 
 impl CpuOps {
-    pub(super) fn new(pool: Pool, kv: KvPool, heads: usize, options: &CpuOptions) -> Self {
+    /// Without KV blocks until [`CpuOps::allocate_kv`], so that a model that is refused costs no memory.
+    pub(super) fn new(pool: Pool, heads: usize, layout: KvLayout, options: &CpuOptions) -> Self {
         // A second thread pool spinning beside ours would cost many times what it adds.
         tch::set_num_threads(1);
-        let torch = match options.linear {
-            LinearKernels::Auto => pool.isa() == Isa::Portable,
-            LinearKernels::Own => false,
-            LinearKernels::Torch => true,
-        };
-        let scale = 1.0 / (kv.layout().head_dim as f32).sqrt();
-        let attention = AttentionShape { heads, scale };
-        Self { pool, kv, attention, format: options.dtype.weight_format(), torch, weight_bytes: 0 }
+        let scale = 1.0 / (layout.head_dim as f32).sqrt();
+        Self {
+            packing: Packing::new(options, pool.isa()),
+            attention: AttentionShape { heads, scale },
+            kv: KvPool::new(KvLayout { blocks: 0, ..layout }),
+            positions: options.kv_blocks.saturating_mul(BLOCK_TOKENS),
+            weight_bytes: BTreeMap::new(),
+            pool,
+        }
+    }
+
+    pub(super) fn allocate_kv(&mut self, blocks: usize) {
+        self.kv = KvPool::new(KvLayout { blocks, ..*self.kv.layout() });
     }
 
     pub(super) fn pool(&self) -> &Pool {
@@ -57,7 +65,15 @@ impl CpuOps {
     }
 
     pub(super) fn weight_bytes(&self) -> u64 {
-        self.weight_bytes as u64
+        self.weight_bytes.values().sum::<usize>() as u64
+    }
+
+    /// The formats of the weights, the one of most bytes first.
+    pub(super) fn dtype(&self) -> String {
+        let mut formats: Vec<_> = self.weight_bytes.iter().collect();
+        formats.sort_by_key(|(_, bytes)| Reverse(**bytes));
+        let names: Vec<&str> = formats.into_iter().map(|(name, _)| *name).collect();
+        names.join("+")
     }
 
     pub(super) fn copy_block(&mut self, from: u32, to: u32) {
@@ -65,7 +81,7 @@ impl CpuOps {
     }
 
     pub(super) fn describe(&self) -> String {
-        let linears = if self.torch { ", linears by libtorch" } else { "" };
+        let linears = if self.packing.torch { ", linears by libtorch" } else { "" };
         format!("cpu ({}{linears})", self.pool.isa())
     }
 
@@ -103,20 +119,18 @@ impl Ops for CpuOps {
     type Rope = Rope;
     type Step<'a> = Step<'a>;
 
-    fn linear(&mut self, parts: &[Matrix<'_>], bias: Option<&[f32]>) -> Linear {
-        let linear = Linear::load(&self.pool, self.format, self.torch, parts, bias);
-        self.weight_bytes += linear.bytes();
+    fn linear(&mut self, weight: Weight, parts: &[Matrix<'_>], bias: Option<&[f32]>) -> Linear {
+        let linear = self.packing.load(&self.pool, weight, parts, bias);
+        *self.weight_bytes.entry(linear.format_name()).or_default() += linear.bytes();
         linear
     }
 
     fn norm(&mut self, kind: Norm, scale: Vec<f32>, bias: Option<Vec<f32>>, eps: f32) -> NormWeights {
-        self.weight_bytes += size_of_val(&scale[..]) + bias.as_ref().map_or(0, |bias| size_of_val(&bias[..]));
         NormWeights { kind, scale, bias, eps }
     }
 
     fn rope(&mut self, pairing: RopePairing, inverse_frequencies: &[f64], context: usize) -> Rope {
-        let capacity = self.kv.layout().blocks * BLOCK_TOKENS;
-        Rope::new(pairing, inverse_frequencies, context.min(capacity))
+        Rope::new(pairing, inverse_frequencies, context.min(self.positions))
     }
 
     fn buffer(&mut self, width: usize) -> Activations {

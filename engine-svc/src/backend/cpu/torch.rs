@@ -3,8 +3,9 @@
 use firstlight_kernels::linear::{WeightFormat, Write};
 use tch::{Kind, Tensor};
 
-/// libtorch's f32 linear differs bitwise where the number of rows is no multiple of this.
-const ROW_MULTIPLE: usize = 4;
+/// Rows multiplied at a time, always: libtorch chooses its algorithm by the number of rows, and a row's result must
+/// not depend on how many others there are.
+const ROWS: usize = 16;
 
 /// Rows converted to a tensor at a time while loading.
 const LOAD_ROWS: usize = 256;
@@ -38,29 +39,37 @@ impl TorchLinear {
         Self { weights, bias, inputs }
     }
 
+    pub(super) fn format(&self) -> WeightFormat {
+        match self.weights.kind() {
+            Kind::Float => WeightFormat::F32,
+            _ => WeightFormat::Bf16,
+        }
+    }
+
     pub(super) fn bytes(&self) -> usize {
         let bytes = |tensor: &Tensor| tensor.numel() * tensor.kind().elt_size_in_bytes();
         bytes(&self.weights) + self.bias.as_ref().map_or(0, bytes)
     }
 
     pub(super) fn forward(&self, x: &[f32], y: &mut [f32], write: Write) {
-        let rows = x.len() / self.inputs;
-        let padded = rows.next_multiple_of(ROW_MULTIPLE);
-        let mut operand = Vec::with_capacity(padded * self.inputs);
-        operand.extend_from_slice(x);
-        operand.resize(padded * self.inputs, 0.0);
-        let operand = Tensor::from_slice(&operand)
-            .reshape([padded as i64, self.inputs as i64])
-            .to_kind(self.weights.kind());
-        let product = operand.linear(&self.weights, self.bias.as_ref()).to_kind(Kind::Float);
-        match write {
-            Write::Set => product.copy_data(y, y.len()),
-            Write::Add => {
-                let mut sum = vec![0.0; y.len()];
-                product.copy_data(&mut sum, y.len());
-                y.iter_mut().zip(sum).for_each(|(y, sum)| *y += sum);
+        let outputs = y.len() / (x.len() / self.inputs).max(1);
+        let mut operand = vec![0.0; ROWS * self.inputs];
+        let mut product = vec![0.0; ROWS * outputs];
+        for (x, y) in x.chunks(ROWS * self.inputs).zip(y.chunks_mut(ROWS * outputs.max(1))) {
+            operand[..x.len()].copy_from_slice(x);
+            operand[x.len()..].fill(0.0);
+            self.multiply(&operand, &mut product);
+            match write {
+                Write::Set => y.copy_from_slice(&product[..y.len()]),
+                Write::Add => y.iter_mut().zip(&product).for_each(|(y, product)| *y += product),
             }
         }
+    }
+
+    fn multiply(&self, x: &[f32], y: &mut [f32]) {
+        let x = Tensor::from_slice(x).reshape([ROWS as i64, self.inputs as i64]);
+        let product = x.to_kind(self.weights.kind()).linear(&self.weights, self.bias.as_ref());
+        product.to_kind(Kind::Float).copy_data(y, y.len());
     }
 
     pub(super) fn gather(&self, ids: &[u32], out: &mut [f32]) {
@@ -73,6 +82,6 @@ impl TorchLinear {
 fn kind(format: WeightFormat) -> Kind {
     match format {
         WeightFormat::F32 => Kind::Float,
-        WeightFormat::Bf16 => Kind::BFloat16,
+        _ => Kind::BFloat16,
     }
 }

@@ -10,7 +10,7 @@ use firstlight_gguf::{GgufFile, Reason, Tensor};
 use super::config::ModelConfig;
 use super::error::LoadError;
 use super::weight::Weight;
-use super::{Matrix, WeightSource};
+use super::{Blocks, Matrix, WeightSource};
 use names::Place;
 
 /// An open GGUF file of a model this engine runs.
@@ -70,9 +70,11 @@ impl WeightSource for GgufWeights {
             });
         }
         let first = rows.start;
-        Ok(Matrix::new((rows.len(), inputs), move |index, row| {
+        let blocks = Blocks { format: tensor.info.format, bytes: tensor.row_bytes(rows.clone()) };
+        let matrix = Matrix::new((rows.len(), inputs), move |index, row| {
             tensor.read_rows(first + index..first + index + 1, row);
-        }))
+        });
+        Ok(Matrix { blocks: Some(blocks), ..matrix })
     }
 
     fn bias(&self, weight: Weight) -> Result<Option<Vec<f32>>, LoadError> {

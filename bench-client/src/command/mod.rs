@@ -2,12 +2,12 @@
 //!
 //! - [`complete`]: one completion, as a person would see it
 //! - [`run`]: load, join, report
-//! - [`budget`]: the limits of a run
 //! - [`explain`]: why one request waited
+//! - [`report`]: one HTML file of a run
 //! - [`progress`]: the live line of a run
 
-pub mod budget;
 pub mod complete;
 pub mod explain;
 pub mod progress;
+pub mod report;
 pub mod run;

@@ -7,13 +7,15 @@ use clap::{Args, ValueEnum};
 
 use crate::load::Arrivals;
 
+const DEFAULT_REQUESTS: usize = 256;
+
 /// The load.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Load")]
 pub struct LoadFlags {
-    /// Requests per run.
-    #[arg(long, default_value_t = 256, value_name = "N")]
-    pub num_requests: usize,
+    /// Requests per run: 256, or all of a recorded trace.
+    #[arg(long, value_name = "N")]
+    pub num_requests: Option<usize>,
     /// Send one request every so often instead of all at once.
     #[arg(long, value_name = "MS", conflicts_with = "request_rate")]
     pub submit_interval_ms: Option<f64>,
@@ -99,11 +101,19 @@ pub enum Arrival {
 }
 
 impl LoadFlags {
+    /// Requests per run; `recorded` is the number of rows of a trace.
+    pub fn count(&self, recorded: Option<usize>) -> usize {
+        let count = self.num_requests.or(recorded).unwrap_or(DEFAULT_REQUESTS);
+        recorded.map_or(count, |rows| count.min(rows))
+    }
+
     /// The intended send times.
+    ///
+    /// Recorded times are kept unless a rate or an interval was asked for.
     ///
     /// # Errors
     /// When a rate, a gap or a shape is not a positive number, or one that is needed is missing.
-    pub fn arrivals(&self) -> anyhow::Result<Arrivals> {
+    pub fn arrivals(&self, recorded: Option<Vec<i64>>) -> anyhow::Result<Arrivals> {
         if let Some(ms) = self.submit_interval_ms {
             let gap = Duration::try_from_secs_f64(ms / 1e3)
                 .map_err(|e| anyhow::anyhow!("--submit-interval-ms {ms}: {e}"))?;
@@ -113,7 +123,9 @@ impl LoadFlags {
                 (_, Schedule::Absolute) => Arrivals::Every(gap),
             });
         }
-        let Some(rate) = self.request_rate else { return Ok(Arrivals::AtOnce) };
+        let Some(rate) = self.request_rate else {
+            return Ok(recorded.map_or(Arrivals::AtOnce, Arrivals::Trace));
+        };
         let rate = positive("--request-rate", rate)?;
         let change = || {
             let (Some(to), Some(over)) = (self.to_rate, self.over) else {
@@ -134,8 +146,7 @@ impl LoadFlags {
     }
 
     /// The load in words, for the header.
-    pub fn words(&self) -> String {
-        let n = self.num_requests;
+    pub fn words(&self, arrivals: &Arrivals, n: usize) -> String {
         let when = match (self.submit_interval_ms, self.request_rate) {
             (Some(ms), _) if ms > 0.0 => format!("{n} requests, one every {ms} ms"),
             (_, Some(rate)) => match self.arrival {
@@ -147,6 +158,7 @@ impl LoadFlags {
                 }
                 Arrival::Step => format!("{n} requests, {rate}/s then {}/s", self.to_rate.unwrap_or(rate)),
             },
+            _ if matches!(arrivals, Arrivals::Trace(_)) => format!("{n} requests at recorded times"),
             _ => format!("{n} requests at once"),
         };
         let cap = self.max_concurrency.map(|c| format!(", at most {c} in flight")).unwrap_or_default();

@@ -2,15 +2,19 @@
 //!
 //! - [`run`]: `bench-client run`
 //! - [`load`]: how many requests, when, and what they ask
+//! - [`dataset`]: recorded or made-up requests
 //! - [`budget`]: limits of admission, leased for the run
 //! - [`sampling`]: how tokens are chosen
 //! - [`server`]: where the services are
 
 pub mod budget;
+pub mod dataset;
 pub mod load;
 pub mod run;
 pub mod sampling;
 pub mod server;
+
+use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -33,6 +37,10 @@ const EXAMPLES: &str = "Examples:
   bench-client complete 'The capital of France is'
   bench-client run --num-requests 256 --unique-prompts --max-new-tokens 64 --no-stop-on-eos
   bench-client run --num-requests 256 --prefill-max-batch-size 16 --max-active-requests 64 --json-out run.json
+  bench-client run --request-rate 20 --num-requests 500 --slo ttft=500ms,itl=50ms
+  bench-client run --dataset mooncake --dataset-path trace.jsonl --time-scale 0.5 --max-input-len 2048
+  bench-client run --openai http://127.0.0.1:8000 --num-requests 64 --max-concurrency 16
+  bench-client report run.json --jsonl run.jsonl -o report.html
   bench-client explain REQUEST_ID";
 
 /// Subcommands.
@@ -42,6 +50,8 @@ pub enum Command {
     Complete(CompleteFlags),
     /// Makes load and prints where TTFT goes.
     Run(Box<run::RunFlags>),
+    /// Makes one self-contained HTML file of a run.
+    Report(ReportFlags),
     /// Tells why a recent request waited, and who held the limit.
     Explain(ExplainFlags),
 }
@@ -64,6 +74,19 @@ pub struct CompleteFlags {
     /// Where the services are.
     #[command(flatten)]
     pub server: ServerFlags,
+}
+
+/// `bench-client report`
+#[derive(Args, Clone, Debug)]
+pub struct ReportFlags {
+    /// What `run --json-out` wrote.
+    pub json: PathBuf,
+    /// What `run --jsonl-out` wrote, for the pictures of single requests.
+    #[arg(long, value_name = "FILE")]
+    pub jsonl: Option<PathBuf>,
+    /// The file to write.
+    #[arg(long, short, default_value = "report.html", value_name = "FILE")]
+    pub out: PathBuf,
 }
 
 /// `bench-client explain`

@@ -5,7 +5,11 @@ use std::path::PathBuf;
 use clap::Args;
 use firstlight_proto::{clock::Drift, inject::Injection};
 
-use super::{budget::BudgetFlags, load::LoadFlags, sampling::SamplingFlags, server::ServerFlags};
+use crate::{report::slo::Slo, target::openai::Api};
+
+use super::{
+    budget::BudgetFlags, dataset::DatasetFlags, load::LoadFlags, sampling::SamplingFlags, server::ServerFlags,
+};
 
 /// Makes load and prints where TTFT goes.
 #[derive(Args, Clone, Debug)]
@@ -13,9 +17,15 @@ pub struct RunFlags {
     /// Where the services are.
     #[command(flatten)]
     pub server: ServerFlags,
+    /// Another kind of server.
+    #[command(flatten)]
+    pub http: HttpFlags,
     /// The load.
     #[command(flatten)]
     pub load: LoadFlags,
+    /// Recorded or made-up requests.
+    #[command(flatten)]
+    pub dataset: DatasetFlags,
     /// How tokens are chosen.
     #[command(flatten)]
     pub sampling: SamplingFlags,
@@ -39,6 +49,21 @@ pub struct RunFlags {
     pub drop_spans: f64,
 }
 
+/// Servers that speak OpenAI's HTTP API.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Server")]
+pub struct HttpFlags {
+    /// Load this OpenAI-compatible server instead: http://HOST:PORT
+    #[arg(long, value_name = "URL")]
+    pub openai: Option<String>,
+    /// Which of its two APIs.
+    #[arg(long, value_enum, default_value_t = Api::Completions, requires = "openai")]
+    pub openai_api: Api,
+    /// Model to ask for; by default the one that is served.
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
+}
+
 /// Output.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Output")]
@@ -55,6 +80,15 @@ pub struct OutputFlags {
     /// Write one CSV line per request.
     #[arg(long, value_name = "FILE")]
     pub csv_out: Option<PathBuf>,
+    /// Write one self-contained HTML file with pictures.
+    #[arg(long, value_name = "FILE")]
+    pub html_out: Option<PathBuf>,
+    /// Count requests that meet objectives: ttft=500ms,itl=50ms,tpot=60ms,latency=5s
+    #[arg(long, value_name = "OBJECTIVES")]
+    pub slo: Option<Slo>,
+    /// Print what the figures mean below them.
+    #[arg(long)]
+    pub definitions: bool,
     /// Print nothing but errors.
     #[arg(long, short)]
     pub quiet: bool,

@@ -2,12 +2,14 @@
 //!
 //! - [`arrivals`]: intended send times (pure)
 //! - [`prompts`]: what is asked (pure)
+//! - [`dataset`]: recorded and made-up requests
 //! - [`random`]: the seeded noise both draw from
 //! - [`pacer`]: a thread that wakes at each intended time
 //! - [`drive`]: sends a run and gathers its records
 //! - [`live`]: what is known while the run goes on
 
 pub mod arrivals;
+pub mod dataset;
 pub mod drive;
 pub mod live;
 pub mod pacer;

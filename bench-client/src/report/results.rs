@@ -61,8 +61,14 @@ pub struct Results {
     pub repeats: Vec<Repeat>,
     /// Means over repeats with their confidence interval; `null` for a single run.
     pub over_repeats: Option<OverRepeats>,
+    /// Requests that met every objective of `--slo`; `null` without one.
+    pub goodput: Option<Goodput>,
+    /// The server's own means, where it exports them.
+    pub server: Option<ServerView>,
     /// Whether the client was fit to measure.
     pub validity: Validity,
+    /// What the figures mean.
+    pub definitions: BTreeMap<String, String>,
 }
 
 /// What was asked of whom.
@@ -72,6 +78,8 @@ pub struct RunInfo {
     pub label: String,
     /// Address of the server.
     pub target: String,
+    /// `firstlight`, `openai` or `openai-chat`.
+    pub api: String,
     /// Model, as the server names it.
     pub model: String,
     /// cpu, cuda or sim; several engines are listed.
@@ -116,6 +124,36 @@ pub struct Throughput {
     pub requests_per_s: Option<f64>,
     /// The wall time, s.
     pub wall_s: Option<f64>,
+}
+
+/// Requests that met every objective.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Goodput {
+    /// The objectives.
+    pub slo: String,
+    /// How many met all of them.
+    pub met: usize,
+    /// In % of all requests, failed ones included.
+    pub percent: f64,
+    /// Per second of wall time.
+    pub requests_per_s: Option<f64>,
+}
+
+/// A peer's own means over the run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ServerView {
+    /// Which server.
+    pub server: String,
+    /// What it calls TTFT.
+    pub ttft_ms: Option<f64>,
+    /// What it calls queue time.
+    pub queue_ms: Option<f64>,
+    /// What it calls prefill time.
+    pub prefill_ms: Option<f64>,
+    /// Prefill time per prompt token, where it is known per token only.
+    pub prefill_ms_per_prompt_token: Option<f64>,
+    /// The client's mean TTFT less its queue and prefill time.
+    pub unexplained_ms: Option<f64>,
 }
 
 /// One part of the chain.

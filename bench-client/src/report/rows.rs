@@ -54,7 +54,8 @@ fn write(path: &Path, body: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>)
     written.with_context(|| format!("writing {}", path.display()))
 }
 
-fn row(request: &Joined<'_>) -> Map<String, Value> {
+/// One request as the fields of its line.
+pub fn row(request: &Joined<'_>) -> Map<String, Value> {
     let r = request.record;
     let chain = request.chain.as_ref();
     let ms = |ns: Option<i64>| ns.map_or(Value::Null, |ns| json!(ns as f64 / 1e6));

@@ -6,10 +6,12 @@ use firstlight_proto::clock::Stamp;
 
 use super::{
     breakdown::{Breakdown, breakdown, slowest},
+    definitions::definitions,
     results::{
-        Censored, ClockInfo, Estimate, OverRepeats, PrefillStats, Repeat, Requests, Results, RoundTrips,
-        RunInfo, SegmentStats, Slowest, SpanCounts, Throughput, Unexplained,
+        Censored, ClockInfo, Estimate, Goodput, OverRepeats, PrefillStats, Repeat, Requests, Results,
+        RoundTrips, RunInfo, SegmentStats, ServerView, Slowest, SpanCounts, Throughput, Unexplained,
     },
+    slo::Slo,
     stats::{Samples, confidence_95},
     validity::{Fitness, judge},
 };
@@ -29,6 +31,10 @@ pub struct Facts {
     pub dropped_spans: u64,
     /// The client itself.
     pub fitness: Fitness,
+    /// Objectives to count requests by.
+    pub slo: Option<Slo>,
+    /// What a peer says of itself.
+    pub server: Option<ServerView>,
 }
 
 /// Adds up a run, or several repeats of one.
@@ -79,9 +85,29 @@ pub fn summarize(joined: &[Joined<'_>], facts: Facts) -> Results {
         clock: facts.clock,
         repeats: repeats(joined),
         over_repeats: over_repeats(&repeats(joined)),
+        goodput: facts.slo.map(|slo| goodput(&records, slo)),
+        server: facts.server.map(|view| beside(view, ttft.mean())),
+        definitions: definitions(),
         validity: judge(&send_lag, &ttft, facts.fitness),
         run: facts.run,
     }
+}
+
+fn goodput(records: &[&Record], slo: Slo) -> Goodput {
+    let met = records.iter().filter(|r| slo.met(r)).count();
+    Goodput {
+        slo: slo.to_string(),
+        met,
+        percent: 100.0 * met as f64 / records.len().max(1) as f64,
+        requests_per_s: throughput(records).wall_s.map(|wall| met as f64 / wall),
+    }
+}
+
+/// A peer's view with what it leaves of the client's TTFT.
+fn beside(view: ServerView, ttft_ns: Option<f64>) -> ServerView {
+    let explained = view.queue_ms.zip(view.prefill_ms).map(|(queue, prefill)| queue + prefill);
+    let unexplained_ms = ttft_ns.zip(explained).map(|(ttft, explained)| ttft / 1e6 - explained);
+    ServerView { unexplained_ms, ..view }
 }
 
 fn of(records: &[&Record], figure: impl Fn(&Record) -> Option<i64>) -> Samples {
@@ -97,7 +123,7 @@ fn queue_wait(chains: &[&Chain]) -> Samples {
 }
 
 fn itl_per_token(records: &[&Record]) -> Samples {
-    let gaps = records.iter().flat_map(|r| r.gaps());
+    let gaps = records.iter().filter(|r| r.knows_tokens_per_message()).flat_map(|r| r.gaps());
     gaps.flat_map(|(ns, tokens)| std::iter::repeat_n(ns / i64::from(tokens), tokens as usize)).collect()
 }
 

@@ -13,29 +13,41 @@ use crate::join::part_names;
 const NAME: usize = 19;
 const BAR: usize = 12;
 
-/// The whole page.
-pub fn page(r: &Results) -> String {
+/// The whole page, with what the figures mean when that is wanted.
+pub fn page(r: &Results, with_definitions: bool) -> String {
     let mut out = String::new();
     header(&mut out, r);
     lines(&mut out, r);
-    if r.ttft.n > 0 {
+    if r.ttft.n > 0 && r.spans.scheduler_missing < r.ttft.n {
         breakdown(&mut out, r);
         remarks(&mut out, r);
+    } else if r.ttft.n > 0 {
+        server(&mut out, r);
     }
     clocks(&mut out, r);
     client(&mut out, r);
     for reason in &r.validity.reasons {
         put(&mut out, format!("INVALID: {reason}"));
     }
+    if with_definitions {
+        out.push('\n');
+        for (name, meaning) in &r.definitions {
+            put(&mut out, format!("{name}: {meaning}"));
+        }
+    }
     out
 }
 
 fn header(out: &mut String, r: &Results) {
     let run = &r.run;
+    let threads = if run.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", run.threads) };
+    let dtype =
+        if matches!(run.dtype.as_str(), "" | "none") { String::new() } else { format!("{}, ", run.dtype) };
     let device = match run.engines {
-        0 => "no engine".to_owned(),
-        1 => format!("{}, {}, {} threads", run.dtype, run.device, run.threads),
-        n => format!("{}, {}, {n} engines × {} threads", run.dtype, run.device, run.threads),
+        0 if run.api == "firstlight" => "no engine".to_owned(),
+        0 => format!("{} at {}", run.api, run.target),
+        1 => format!("{dtype}{}, {threads}", run.device),
+        n => format!("{dtype}{}, {n} engines × {threads}", run.device),
     };
     put(out, format!("{} · {} ({device}) · {}", run.label, run.model, run.load));
     let kinds: Vec<String> =
@@ -91,6 +103,10 @@ fn lines(out: &mut String, r: &Results) {
             rate(requests)
         ),
     );
+    if let Some(g) = &r.goodput {
+        let share = format!("{} requests/s, {:.1} % of all ({})", rate(g.requests_per_s), g.percent, g.slo);
+        put(out, format!("{:<26}{share:>10}", "Goodput"));
+    }
     if let Some(wall) = r.submit_wall_ms {
         put(out, format!("{:<26}{:>10.2} ms", "Submit wall", wall));
     }
@@ -197,6 +213,13 @@ fn part(out: &mut String, name: &str, s: &SegmentStats, slowest: Option<f64>, la
 
 /// Causes of stamp 3 → 6: those of `queue_wait`, and those that go on in the engine.
 fn causes(out: &mut String, r: &Results, largest: f64) {
+    if r.queue_wait_by_cause.is_empty() {
+        return;
+    }
+    put(
+        out,
+        "    by cause, until the prefill starts (queue_wait + lost + dispatch + engine_wait):".to_owned(),
+    );
     let whole: f64 = r.queue_wait_by_cause.values().sum();
     let mut by_size: Vec<_> = r.queue_wait_by_cause.iter().collect();
     by_size.sort_by(|a, b| b.1.total_cmp(a.1));
@@ -301,6 +324,27 @@ fn clocks(out: &mut String, r: &Results) {
         let _ = write!(line, ", loop residual {residual:+.3} (bound {bound:.3}) ms");
     }
     put(out, line);
+}
+
+/// A server that tells no stamps: what it says of itself, beside what the client saw.
+fn server(out: &mut String, r: &Results) {
+    out.push('\n');
+    let Some(view) = &r.server else {
+        put(out, "this server tells no stamps: where its TTFT goes is not known".to_owned());
+        return;
+    };
+    put(out, format!("{} says of itself, mean ms", view.server));
+    let figures = [
+        ("TTFT, client", r.ttft.mean_ms),
+        ("TTFT, its own", view.ttft_ms),
+        ("queue", view.queue_ms),
+        ("prefill", view.prefill_ms),
+        ("prefill per prompt token", view.prefill_ms_per_prompt_token),
+        ("unexplained", view.unexplained_ms),
+    ];
+    for (name, value) in figures.into_iter().filter(|f| f.1.is_some()) {
+        put(out, format!("  {name:<24}{}", ms(value)));
+    }
 }
 
 /// What the client itself may have added.

@@ -2,13 +2,17 @@
 //!
 //! - [`record`]: the client's side of one request
 //! - [`firstlight`]: gRPC to scheduler-svc
+//! - [`openai`]: HTTP to any OpenAI-compatible server; [`sse`]: its streams
 //! - [`codec`]: stamps messages where they enter and leave the transport
 
 pub mod codec;
 pub mod firstlight;
+pub mod openai;
 pub mod record;
+pub mod sse;
 
 pub use firstlight::Firstlight;
+pub use openai::OpenAi;
 pub use record::{Arrival, Outcome, Record};
 
 /// What to ask a server for.
@@ -34,6 +38,8 @@ pub enum Prompt {
 pub enum Target {
     /// scheduler-svc over gRPC.
     Firstlight(Firstlight),
+    /// Any OpenAI-compatible server over HTTP.
+    OpenAi(OpenAi),
 }
 
 impl Target {
@@ -49,6 +55,7 @@ impl Target {
                 };
                 server.generate(ask, record, seen).await;
             }
+            Self::OpenAi(server) => server.generate(ask, record, on_message).await,
         }
     }
 }

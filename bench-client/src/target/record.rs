@@ -52,6 +52,8 @@ pub struct Record {
     pub outcome: Outcome,
     /// Prompt length, when the server said it.
     pub prompt_tokens: Option<u32>,
+    /// Output tokens by the server's final count, where it differs from message by message.
+    pub counted_tokens: Option<u32>,
     /// Prompt tokens found in the prefix cache, when the server said it.
     pub cached_tokens: Option<u32>,
     /// The timeline of the final message.
@@ -74,6 +76,7 @@ impl Record {
             ended: None,
             outcome: Outcome::Failed { kind: "interrupted", message: "the run was interrupted".to_owned() },
             prompt_tokens: None,
+            counted_tokens: None,
             cached_tokens: None,
             timeline: None,
         }
@@ -89,8 +92,17 @@ impl Record {
         self.arrivals.last().map(|a| a.at)
     }
 
-    /// Tokens received.
+    /// Tokens received, by the server's count where it gave one.
     pub fn output_tokens(&self) -> u64 {
+        self.counted_tokens.map_or(self.in_messages(), u64::from)
+    }
+
+    /// Whether it is known how many tokens each message brought.
+    pub fn knows_tokens_per_message(&self) -> bool {
+        self.output_tokens() == self.in_messages()
+    }
+
+    fn in_messages(&self) -> u64 {
         self.arrivals.iter().map(|a| u64::from(a.tokens)).sum()
     }
 
@@ -111,7 +123,7 @@ impl Record {
 
     /// (last − first) / (tokens after the first message), ns.
     pub fn tpot_ns(&self) -> Option<i64> {
-        let later: i64 = self.arrivals.iter().skip(1).map(|a| i64::from(a.tokens)).sum();
+        let later = self.output_tokens() as i64 - i64::from(self.arrivals.first()?.tokens);
         (later > 0).then(|| self.last_token()?.since(self.first_token()?).checked_div(later)).flatten()
     }
 

@@ -22,7 +22,8 @@ const OWN_MAPPING: usize = 8 * HUGE_PAGE;
 const SHARED_MAPPING: usize = 32 * HUGE_PAGE;
 
 /// A fixed-length array aligned to a cache line, in memory that is huge pages where the kernel has
-/// them, and that costs nothing until it is written.
+/// them, and that costs nothing until it is written. Meant for what lives as long as the engine: the
+/// memory of smaller ones goes back to the system only with all others made around the same time.
 #[derive(Debug)]
 pub struct Buffer<T: Pod> {
     ptr: NonNull<T>,

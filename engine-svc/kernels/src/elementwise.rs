@@ -1,5 +1,6 @@
 //! Row gathers, residual addition and the greedy choice.
 
+use crate::disjoint::SharedMut;
 use crate::pool::Pool;
 
 /// `y += x`.
@@ -54,7 +55,7 @@ pub fn gather_add(pool: &Pool, table: &[f32], width: usize, ids: &[u32], out: &m
 /// If `out` has not one element per row of `width`.
 pub fn argmax(pool: &Pool, logits: &[f32], width: usize, out: &mut [u32]) {
     assert_eq!(logits.len(), out.len() * width, "one output per row");
-    let out = crate::pool::SharedMut::new(out);
+    let out = SharedMut::new(out);
     pool.split(logits.len() / width.max(1), width, |range| {
         for index in range {
             let best = argmax_row(&logits[index * width..][..width]);

@@ -7,7 +7,8 @@
 use half::bf16;
 
 use crate::buffer::Buffer;
-use crate::pool::{Pool, SharedMut};
+use crate::disjoint::SharedMut;
+use crate::pool::Pool;
 use crate::rows::Rows;
 
 /// Tokens in one block.

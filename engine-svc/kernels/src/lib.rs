@@ -14,6 +14,7 @@
 pub mod activation;
 pub mod attention;
 pub mod buffer;
+mod disjoint;
 pub mod elementwise;
 pub mod isa;
 pub mod kv;
@@ -21,5 +22,6 @@ pub mod linear;
 mod math;
 pub mod norm;
 pub mod pool;
+mod prefetch;
 pub mod rope;
 pub mod rows;

@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 
 use crate::buffer::Buffer;
+use crate::disjoint::SharedMut;
 use crate::isa::Isa;
 
 /// Turns of the spin loop before parking: some tens of microseconds, a few times the cost of waking.
@@ -196,26 +197,26 @@ impl Pool {
         });
     }
 
-    /// Runs `job` for each of `0..items`. Each thread takes its own part from the front, in order; one
+    /// Runs `job(thread_index, item)` for each of `0..items`. Each thread takes its own part from the front, in order; one
     /// that is done early takes from the end of another's.
     ///
     /// # Panics
     /// If there are 2³² items or more.
-    pub fn share<F: Fn(usize) + Sync>(&self, items: usize, job: F) {
+    pub fn share<F: Fn(usize, usize) + Sync>(&self, items: usize, job: F) {
         let threads = self.threads();
         if threads == 1 || items <= 1 {
-            return (0..items).for_each(job);
+            return (0..items).for_each(|item| job(0, item));
         }
         for (thread, part) in self.parts.iter().enumerate() {
             part.0.set(items * thread / threads, items * (thread + 1) / threads);
         }
         self.run(|thread| {
             while let Some(item) = self.parts[thread].0.take_first() {
-                job(item);
+                job(thread, item);
             }
             for other in 1..threads {
                 while let Some(item) = self.parts[(thread + other) % threads].0.take_last() {
-                    job(item);
+                    job(thread, item);
                 }
             }
         });
@@ -251,42 +252,6 @@ impl Drop for Pool {
             // A worker catches its job's panics, so it has none of its own to report.
             let _ = worker.join();
         }
-    }
-}
-
-/// A slice whose disjoint parts several threads write at once.
-pub(crate) struct SharedMut<'a, T> {
-    start: *mut T,
-    len: usize,
-    _borrow: std::marker::PhantomData<&'a mut [T]>,
-}
-
-// SAFETY: access goes through `slice`, whose callers promise disjoint parts.
-unsafe impl<T: Send> Sync for SharedMut<'_, T> {}
-
-impl<'a, T> SharedMut<'a, T> {
-    pub(crate) fn new(data: &'a mut [T]) -> SharedMut<'a, T> {
-        SharedMut { start: data.as_mut_ptr(), len: data.len(), _borrow: std::marker::PhantomData }
-    }
-
-    /// Elements `from..from + len`.
-    ///
-    /// # Safety
-    /// No other live reference may cover any of them.
-    #[inline]
-    #[expect(clippy::mut_from_ref, reason = "disjointness is the caller's promise")]
-    pub(crate) unsafe fn slice(&self, from: usize, len: usize) -> &mut [T] {
-        assert!(from <= self.len && len <= self.len - from);
-        // SAFETY: inside the borrowed slice, and exclusive by the caller's promise.
-        unsafe { std::slice::from_raw_parts_mut(self.start.add(from), len) }
-    }
-
-    /// Where element `from` lies; writing through it obeys the promise of [`SharedMut::slice`].
-    #[inline]
-    pub(crate) fn at(&self, from: usize) -> *mut T {
-        assert!(from <= self.len);
-        // SAFETY: inside the slice or one past its end.
-        unsafe { self.start.add(from) }
     }
 }
 
@@ -410,7 +375,7 @@ mod tests {
     fn a_thread_that_is_done_takes_over_from_one_that_is_not() {
         let pool = Pool::new(2);
         let others_left = AtomicUsize::new(99);
-        pool.share(100, |item| {
+        pool.share(100, |_, item| {
             if item == 0 {
                 while others_left.load(Ordering::Relaxed) > 0 {
                     thread::yield_now();
@@ -431,7 +396,7 @@ mod tests {
                     counts[item].fetch_add(1, Ordering::Relaxed);
                 };
                 pool.split(items, INLINE_ELEMENTS, |range| range.for_each(count));
-                pool.share(items, count);
+                pool.share(items, |_, item| count(item));
                 assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 2));
             }
         }

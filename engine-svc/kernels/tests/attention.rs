@@ -222,3 +222,14 @@ fn a_copied_block_reads_the_same_and_is_independent() {
     world.kv.poison_block(original);
     assert_same_bits(&world.attend(&pool, &[(0, 29, 1)])[0], &before);
 }
+
+#[test]
+fn what_a_block_table_holds_beyond_the_rows_is_not_looked_at() {
+    let dims = Dims { kv_heads: 1, group: 2, head_dim: 64, kv_type: KvType::Bf16 };
+    let pool = Pool::new(2);
+    let mut world = World::new(&pool, dims, &[200], 6);
+    let before = world.attend(&pool, &[(0, 0, 150)]).remove(0);
+    world.texts[0].blocks.truncate(10);
+    world.texts[0].blocks.push(u32::MAX);
+    assert_same_bits(&world.attend(&pool, &[(0, 0, 150)])[0], &before);
+}

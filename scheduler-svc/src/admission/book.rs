@@ -47,6 +47,8 @@ pub(super) struct Entry {
     pub previous: Slot,
     /// See `previous`.
     pub next: Slot,
+    /// Its index in its bucket of deadlines.
+    pub in_bucket: u32,
     generation: u32,
 }
 
@@ -201,6 +203,7 @@ impl Book {
             place: Place::Free,
             previous: Slot::NONE,
             next: if i + 1 < first + PAGE as u32 { Slot(i + 1) } else { Slot::NONE },
+            in_bucket: 0,
             generation: 0,
         });
         self.pages.push(page.collect());

@@ -162,6 +162,11 @@ impl Engines {
         self.0.iter().map(|(id, engine)| (*id, engine))
     }
 
+    /// Whether some engine may be sent another round now.
+    pub fn any_has_credit(&self, budget: &Budget) -> bool {
+        self.0.values().any(|engine| engine.has_credit(budget))
+    }
+
     /// The engine to plan for: of those with credit the one with the most room, if need be among those
     /// that could ever hold `next`. Ties go to the least loaded.
     pub fn choose(&self, budget: &Budget, next: Option<&Request>) -> Option<EngineId> {

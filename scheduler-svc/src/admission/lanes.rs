@@ -8,6 +8,7 @@ use firstlight_proto::clock::Stamp;
 use super::{
     book::{Book, List, Slot},
     cause::Cause,
+    deadlines::ByDeadline,
     ledger::CauseClock,
     report::EngineId,
     request::{Class, Tenant},
@@ -29,7 +30,9 @@ pub(super) enum LaneName {
 }
 
 /// Place in the order of lanes: lowest first, compared from left to right.
-pub(super) type Rank = (i64, u64);
+pub(super) type Rank = (i64, u64, u64);
+
+const UNRANKED: Rank = (0, 0, 0);
 
 /// One queue with its clock.
 #[derive(Debug)]
@@ -52,7 +55,7 @@ pub(super) struct Lane {
 #[derive(Debug)]
 enum Queue {
     Arrival(List),
-    Deadline(BTreeMap<(Stamp, u64), Slot>),
+    Deadline(ByDeadline),
 }
 
 impl Lane {
@@ -60,16 +63,17 @@ impl Lane {
     pub fn head(&self) -> Option<Slot> {
         match &self.queue {
             Queue::Arrival(list) => list.first(),
-            Queue::Deadline(map) => map.first_key_value().map(|(_, slot)| *slot),
+            Queue::Deadline(queue) => queue.first(),
         }
     }
 
-    /// Its requests, in order.
-    pub fn iter<'a>(&'a self, book: &'a Book) -> Box<dyn Iterator<Item = Slot> + 'a> {
-        match &self.queue {
-            Queue::Arrival(list) => Box::new(list.iter(book)),
-            Queue::Deadline(map) => Box::new(map.values().copied()),
-        }
+    /// Its requests, from the head on; in no order when it is by deadline.
+    pub fn iter<'a>(&'a self, book: &'a Book) -> impl Iterator<Item = Slot> + 'a {
+        let (by_arrival, by_deadline) = match &self.queue {
+            Queue::Arrival(list) => (Some(list.iter(book)), None),
+            Queue::Deadline(queue) => (None, Some(queue.iter(book))),
+        };
+        by_arrival.into_iter().flatten().chain(by_deadline.into_iter().flatten())
     }
 }
 
@@ -107,6 +111,11 @@ impl Lanes {
         self.by_rank.first().map(|(_, id)| *id)
     }
 
+    /// The request whose turn it is.
+    pub fn next(&self) -> Option<Slot> {
+        self.get(self.first()?).head()
+    }
+
     /// The rank of the lane that is next to be served.
     pub fn lowest_rank(&self) -> Option<Rank> {
         self.by_rank.first().map(|(rank, _)| *rank)
@@ -128,10 +137,10 @@ impl Lanes {
             return id;
         }
         let queue =
-            if self.by_deadline { Queue::Deadline(BTreeMap::new()) } else { Queue::Arrival(List::EMPTY) };
+            if self.by_deadline { Queue::Deadline(ByDeadline::EMPTY) } else { Queue::Arrival(List::EMPTY) };
         self.made += 1;
         let clock = CauseClock::new(cause, now);
-        let (serial, rank) = (self.made, (0, 0));
+        let (serial, rank) = (self.made, UNRANKED);
         let lane = Lane { name, clock, followers: 0, charged: (0, None), serial, queue, len: 0, rank };
         let id = self.unused.pop().unwrap_or_else(|| {
             self.lanes.push(None);
@@ -139,7 +148,7 @@ impl Lanes {
         });
         self.lanes[id.0 as usize] = Some(lane);
         self.by_name.insert(name, id);
-        self.by_rank.insert(((0, 0), id));
+        self.by_rank.insert((UNRANKED, id));
         id
     }
 
@@ -166,9 +175,7 @@ impl Lanes {
         lane.len += 1;
         match &mut lane.queue {
             Queue::Arrival(list) => list.push_back(book, slot),
-            Queue::Deadline(map) => {
-                map.insert(by_deadline(book, slot), slot);
-            }
+            Queue::Deadline(queue) => queue.push(book, slot, false),
         }
     }
 
@@ -178,9 +185,7 @@ impl Lanes {
         lane.len += 1;
         match &mut lane.queue {
             Queue::Arrival(list) => list.push_front(book, slot),
-            Queue::Deadline(map) => {
-                map.insert(by_deadline(book, slot), slot);
-            }
+            Queue::Deadline(queue) => queue.push(book, slot, true),
         }
     }
 
@@ -190,9 +195,7 @@ impl Lanes {
         lane.len -= 1;
         match &mut lane.queue {
             Queue::Arrival(list) => list.remove(book, slot),
-            Queue::Deadline(map) => {
-                map.remove(&by_deadline(book, slot));
-            }
+            Queue::Deadline(queue) => queue.remove(book, slot),
         }
         if lane.len > 0 {
             return true;
@@ -205,10 +208,4 @@ impl Lanes {
         self.unused.push(id);
         false
     }
-}
-
-/// Requests without a deadline come after all that have one.
-fn by_deadline(book: &Book, slot: Slot) -> (Stamp, u64) {
-    let entry = book.get(slot);
-    (entry.request.deadline.unwrap_or(Stamp::from_ns(i64::MAX)), entry.arrival)
 }

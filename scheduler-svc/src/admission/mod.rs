@@ -21,6 +21,7 @@
 mod book;
 mod budget;
 mod cause;
+mod deadlines;
 mod door;
 mod drain;
 mod engines;
@@ -54,7 +55,7 @@ use book::{Book, Place, Slot};
 use drain::Drain;
 use engines::Engines;
 use history::{Attempt, Recent};
-use lanes::LaneName;
+use lanes::{LaneId, LaneName};
 use policy::{adaptive::Controller, deadline::PrefillSpeed, fair::Served, pack::Turns};
 use waiting::{At, Waiting};
 
@@ -125,7 +126,7 @@ pub struct EngineLimits {
 }
 
 impl Admission {
-    /// Bytes that one pending or active request occupies (`deadline` adds about 40 for its index).
+    /// Bytes that one pending or active request occupies.
     pub const BYTES_PER_REQUEST: usize = Book::BYTES_PER_REQUEST;
 
     /// An empty core without engines.
@@ -169,7 +170,8 @@ impl Admission {
         }
         self.arrivals += 1;
         let slot = self.book.open(request, self.arrivals, now);
-        self.enqueue(now, slot, At::Back, &ByCause::default());
+        let lane = self.enqueue(now, slot, At::Back, &ByCause::default());
+        self.waiting.mark_head(&mut self.book, lane, now);
         Ok(Queued { key: self.book.key(slot), pending: self.waiting.len() })
     }
 
@@ -195,12 +197,7 @@ impl Admission {
     /// no attached engine can ever hold them. Call after planning, and at [`next_expiry`](Self::next_expiry).
     pub fn turn_away(&mut self, now: Stamp) -> Vec<TurnedAway> {
         if self.budget.policy == Policy::Deadline {
-            while let Some(lane) = self.waiting.lanes.first() {
-                let head = self.waiting.lanes.get(lane).head().expect("lanes that are listed hold a request");
-                if !self.turn_away_if_hopeless(head, now) {
-                    break;
-                }
-            }
+            self.turn_away_hopeless_heads(now);
         }
         std::mem::take(&mut self.turned_away)
     }
@@ -210,8 +207,7 @@ impl Admission {
         if self.budget.policy != Policy::Deadline {
             return None;
         }
-        let lane = self.waiting.lanes.first()?;
-        let entry = self.book.get(self.waiting.lanes.get(lane).head()?);
+        let entry = self.book.get(self.waiting.lanes.next()?);
         let prefill = self.speed.estimate(entry.request.prompt + entry.generated);
         Some(entry.request.deadline? - prefill + std::time::Duration::from_nanos(1))
     }
@@ -268,18 +264,18 @@ impl Admission {
             .then(|| self.waiting.waited(&self.book, slot, now))
     }
 
-    /// Puts an entry in the lane its policy says.
-    fn enqueue(&mut self, now: Stamp, slot: Slot, at: At, brought: &ByCause) {
+    /// Puts an entry in the lane its policy says, whose head is still to be marked.
+    fn enqueue(&mut self, now: Stamp, slot: Slot, at: At, brought: &ByCause) -> LaneId {
         let request = &self.book.get(slot).request;
         let name = policy::lane_name(self.budget.policy, request);
         if let LaneName::Tenant(tenant) = name
             && self.waiting.lanes.find(name).is_none()
         {
-            self.served.raise_floor(self.waiting.lanes.lowest_rank().map_or(i64::MIN, |(least, _)| least));
-            self.served.lift(tenant);
+            self.served.lift(tenant, self.waiting.lanes.lowest_rank());
         }
         let lane = self.waiting.join(&mut self.book, slot, name, at, brought, now);
         policy::rank(self, lane);
+        lane
     }
 
     /// Takes a pending request out for good.
@@ -302,6 +298,10 @@ impl Admission {
         let deadline = self.budget.policy == Policy::Deadline;
         let short_by = deadline.then(|| policy::deadline::short_by(request, to_prefill, &self.speed, now))?;
         short_by.map(|short_by| Refused::Deadline { short_by })
+    }
+
+    fn turn_away_hopeless_heads(&mut self, now: Stamp) {
+        while self.waiting.lanes.next().is_some_and(|head| self.turn_away_if_hopeless(head, now)) {}
     }
 
     /// Takes a pending request out if it has become hopeless; whether it has.

@@ -36,6 +36,10 @@ pub(super) struct Draft {
 
 impl Admission {
     pub(super) fn plan_round(&mut self, now: Stamp) -> Option<Round> {
+        if !self.engines.any_has_credit(&self.budget) {
+            return None;
+        }
+        self.turn_away_hopeless_heads(now);
         let mut draft = self.draft(now)?;
         policy::fill(self, &mut draft);
         self.judge(&draft);
@@ -53,9 +57,7 @@ impl Admission {
 
     /// A round for the engine that is next, if any has credit.
     fn draft(&self, now: Stamp) -> Option<Draft> {
-        let lanes = &self.waiting.lanes;
-        let next = lanes.first().and_then(|lane| lanes.get(lane).head());
-        let next = next.map(|slot| &self.book.get(slot).request);
+        let next = self.waiting.lanes.next().map(|slot| &self.book.get(slot).request);
         let engine = self.engines.choose(&self.budget, next)?;
         let account = self.engines.get(engine).expect("it was chosen");
         let active_left = self.budget.max_active_requests.saturating_sub(self.active);

@@ -87,7 +87,7 @@ impl Waiting {
     }
 
     /// Queues a request as a newcomer; `waited` is the time by cause it brings along. Its lane, whose
-    /// head may have changed. After requests joined at the front, [`mark_heads`](Self::mark_heads).
+    /// head is to be marked when all that join at once have joined.
     pub fn join(
         &mut self,
         book: &mut Book,
@@ -117,9 +117,6 @@ impl Waiting {
         }
         self.ledger.blocked().enter(now, cause);
         self.len += 1;
-        if at == At::Back {
-            self.mark_head(book, lane, now);
-        }
         lane
     }
 
@@ -244,12 +241,12 @@ impl Waiting {
         for (slot, (queued, headed, waited)) in all.into_iter().zip(kept) {
             self.join(book, slot, name(book, slot), At::Back, &waited, now);
             let pending = book.pending_mut(slot);
-            pending.queued = queued;
-            pending.headed = headed.or(pending.headed);
+            (pending.queued, pending.headed) = (queued, headed);
         }
+        self.mark_heads(book, now);
     }
 
-    /// Notes who has come to the head of a lane.
+    /// See [`mark_head`](Self::mark_head), for every lane.
     pub fn mark_heads(&self, book: &mut Book, now: Stamp) {
         self.lanes.ids().for_each(|lane| self.mark_head(book, lane, now));
     }
@@ -312,7 +309,8 @@ impl Waiting {
         }
     }
 
-    fn mark_head(&self, book: &mut Book, lane: LaneId, now: Stamp) {
+    /// Notes who has come to the head of a lane.
+    pub fn mark_head(&self, book: &mut Book, lane: LaneId, now: Stamp) {
         let head = self.lanes.get(lane).head().expect("the lane holds a request");
         book.pending_mut(head).headed.get_or_insert(now);
     }

@@ -87,8 +87,7 @@ impl Admission {
 
     /// The facts the watchdog judges by.
     pub fn liveness(&self) -> Liveness {
-        let lanes = &self.waiting.lanes;
-        let head = lanes.first().and_then(|lane| lanes.get(lane).head());
+        let head = self.waiting.lanes.next();
         let next = head.map(|slot| &self.book.get(slot).request);
         let engine = self.engines.choose(&self.budget, next).and_then(|id| self.engines.get(id));
         let active_left = self.budget.max_active_requests.saturating_sub(self.active);

@@ -25,20 +25,20 @@ fn results(n: usize) -> Results {
 
 #[test]
 fn the_blamed_limit_is_named_with_its_value() {
-    let page = page(&results(256));
+    let page = page(&results(256), false);
     assert!(page.contains("→ max_active is 89 % of the queue wait"), "{page}");
     assert!(page.contains("max_active_requests (now 64)"), "{page}");
 }
 
 #[test]
 fn a_p99_of_few_samples_is_marked() {
-    assert!(page(&results(16)).contains("* p99 of fewer than 100 samples"));
-    assert!(!page(&results(256)).contains("* p99"));
+    assert!(page(&results(16), false).contains("* p99 of fewer than 100 samples"));
+    assert!(!page(&results(256), false).contains("* p99"));
 }
 
 #[test]
 fn what_was_not_measured_is_a_dash() {
-    let page = page(&Results::default());
+    let page = page(&Results::default(), false);
     let line = page.lines().find(|l| l.starts_with("Latency")).unwrap();
     assert_eq!(line.matches('–').count(), 3, "{line}");
     assert!(!page.contains("NaN"));
@@ -49,7 +49,7 @@ fn a_negative_or_unresolved_segment_says_so() {
     let mut r = results(256);
     let ingress = r.segments.get_mut("ingress").unwrap();
     (ingress.negative, ingress.unresolved, ingress.bound_ms) = (3, 7, Some(0.25));
-    let page = page(&r);
+    let page = page(&r, false);
     let line = page.lines().find(|l| l.trim_start().starts_with("ingress")).unwrap();
     assert!(line.contains("± 0.250") && line.contains("unresolved in 7") && line.contains("negative in 3"));
 }
@@ -58,7 +58,7 @@ fn a_negative_or_unresolved_segment_says_so() {
 fn one_clock_is_said_to_be_exact() {
     let same = ClockPoint { same_clock: true, ..ClockPoint::default() };
     let clock = ClockInfo { scheduler: Some(same), ..ClockInfo::default() };
-    assert!(page(&Results { clock, ..results(256) }).contains("scheduler same clock (0 exactly)"));
+    assert!(page(&Results { clock, ..results(256) }, false).contains("scheduler same clock (0 exactly)"));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::product::{Element, Matrix};
 use super::softmax::{State, exponentials};
 use super::{Inputs, TILE_TOKENS};
 use crate::kv::{BLOCK_TOKENS, KvLayout};
+use crate::prefetch;
 
 /// Rows `row..row + rows` of a sequence, all query heads of one KV head, tiles `tiles.0..tiles.1`.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +58,14 @@ impl<'a> Workspace<'a> {
     }
 }
 
+/// Brings the first keys and values of an item into the cache.
+pub(super) fn fetch_first_block<T: Element>(inputs: &Inputs<'_>, data: &[T], item: &Item) {
+    let layout = &inputs.plan.layout;
+    let block = inputs.plan.sequences[item.sequence].blocks()[item.tiles.0 * TILE_TOKENS / BLOCK_TOKENS];
+    let start = layout.head_start(inputs.layer, block as usize, item.kv_head);
+    prefetch::slice(&data[start..][..layout.head_len()]);
+}
+
 /// Computes an item into the workspace's states.
 pub(super) fn compute<T: Element>(
     inputs: &Inputs<'_>,
@@ -105,14 +114,18 @@ fn compute_tile<T: Element>(
         let end = sequence.first_position + item.row + query / group + 1;
         end.saturating_sub(start).min(TILE_TOKENS)
     };
-    let blocks = &sequence.block_table[start / BLOCK_TOKENS..];
-    let blocks = &blocks[..seen(count - 1).div_ceil(BLOCK_TOKENS)];
-    let head = |block: u32| {
+    let blocks = &sequence.blocks()[start / BLOCK_TOKENS..];
+    let (blocks, later) = blocks.split_at(seen(count - 1).div_ceil(BLOCK_TOKENS));
+    let entry = |block: u32| {
         let start = layout.head_start(inputs.layer, block as usize, item.kv_head);
-        data[start..][..layout.head_len()].split_at(layout.keys_len())
+        &data[start..][..layout.head_len()]
     };
+    let head = |block: u32| entry(block).split_at(layout.keys_len());
 
     for (at, &block) in blocks.iter().enumerate() {
+        if let Some(&next) = blocks.get(at + 1).or(later.first()) {
+            prefetch::slice(entry(next));
+        }
         let queries = Matrix { data: queries, stride: dim, rows: count };
         let scores = &mut scores[at * BLOCK_TOKENS..];
         T::scores(isa, queries, head(block).0, plan.shape.scale, scores, TILE_TOKENS);

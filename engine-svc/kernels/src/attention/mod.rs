@@ -16,9 +16,10 @@ mod item;
 mod product;
 mod softmax;
 
+use crate::disjoint::SharedMut;
 use crate::isa::Isa;
 use crate::kv::{BLOCK_TOKENS, KvData, KvLayout, KvPool};
-use crate::pool::{Pool, SharedMut};
+use crate::pool::Pool;
 use crate::rows::Rows;
 use item::{Item, Workspace};
 use softmax::State;
@@ -53,6 +54,13 @@ pub struct Sequence<'a> {
     pub first_position: usize,
     /// Blocks of the sequence, in order of position.
     pub block_table: &'a [u32],
+}
+
+impl Sequence<'_> {
+    /// The blocks that its rows reach, the last of them perhaps in part.
+    fn blocks(&self) -> &[u32] {
+        &self.block_table[..(self.first_position + self.rows).div_ceil(BLOCK_TOKENS)]
+    }
 }
 
 /// The attention work of one forward.
@@ -110,7 +118,7 @@ impl<'a> AttentionPlan<'a> {
                 "a block table of {} for {blocks} blocks",
                 sequence.block_table.len()
             );
-            for &block in &sequence.block_table[..blocks] {
+            for &block in sequence.blocks() {
                 assert!((block as usize) < layout.blocks, "block {block} of {}", layout.blocks);
             }
             let step = (QUERIES_PER_ITEM / group).max(1);
@@ -220,6 +228,9 @@ impl Inputs<'_> {
         let workspaces = SharedMut::new(workspaces);
         let work = |thread: usize, index: usize| {
             let item = &plan.items[index];
+            if let Some(next) = plan.items.get(index + 1) {
+                item::fetch_first_block(self, data, next);
+            }
             // SAFETY: a workspace is used by its own thread only.
             let workspace = unsafe { workspaces.slice(thread * workspace_len, workspace_len) };
             let mut workspace = Workspace::new(&plan.layout, item.rows * plan.group(), workspace);
@@ -233,7 +244,12 @@ impl Inputs<'_> {
                 None => self.finish(item, workspace.states(), &out),
             }
         };
-        self.on_all_threads(pool, &work);
+        let cost: usize = plan.items.iter().map(Item::cost).sum();
+        if cost * plan.layout.head_dim * plan.group() < INLINE_COST {
+            (0..plan.items.len()).for_each(|index| work(0, index));
+        } else {
+            pool.share(plan.items.len(), work);
+        }
         if plan.splits.is_empty() {
             return;
         }
@@ -249,24 +265,6 @@ impl Inputs<'_> {
                     }
                 }
                 self.finish(&split.item, merged, &out);
-            }
-        });
-    }
-
-    fn on_all_threads(&self, pool: &Pool, work: &(dyn Fn(usize, usize) + Sync)) {
-        let cost: usize = self.plan.items.iter().map(Item::cost).sum();
-        if cost * self.plan.layout.head_dim * self.plan.group() < INLINE_COST {
-            (0..self.plan.items.len()).for_each(|index| work(0, index));
-            return;
-        }
-        let next = std::sync::atomic::AtomicUsize::new(0);
-        pool.run(|thread| {
-            loop {
-                let index = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                if index >= self.plan.items.len() {
-                    return;
-                }
-                work(thread, index);
             }
         });
     }

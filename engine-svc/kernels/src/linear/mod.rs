@@ -5,6 +5,20 @@
 //! * `float`: `f32` and bf16 weights, their layout and their kernels by instruction set
 //! * `block`: 8-bit and 4-bit weights with a scale per 32, likewise
 //!
+//! ```
+//! use firstlight_kernels::linear::{PackedLinear, WeightFormat, Write};
+//! use firstlight_kernels::pool::Pool;
+//!
+//! let pool = Pool::new(2);
+//! let weights = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]];
+//! let linear = PackedLinear::pack(&pool, WeightFormat::Bf16, (2, 3), Some(&[0.5, 0.0]), |index, row| {
+//!     row.copy_from_slice(&weights[index]);
+//! });
+//! let mut y = [0.0; 2];
+//! linear.forward(&pool, &[1.0, 1.0, 1.0], &mut y, Write::Set);
+//! assert_eq!(y, [6.5, 15.0]);
+//! ```
+//!
 //! Each output element is one accumulator summed over k in ascending order, whatever the number of
 //! rows: this is what makes a linear batch-invariant.
 
@@ -14,7 +28,8 @@ mod tile;
 
 use half::bf16;
 
-use crate::pool::{INLINE_ELEMENTS, Pool, SharedMut};
+use crate::disjoint::SharedMut;
+use crate::pool::{INLINE_ELEMENTS, Pool};
 use block::{BLOCK, BlockPanels};
 use float::{Panels, Weight};
 use tile::{Ahead, Kernel, Operand, PANEL, Tile};
@@ -259,7 +274,7 @@ impl PackedLinear {
         if n * rows * k < 4 * INLINE_ELEMENTS {
             (0..panels).for_each(column);
         } else {
-            pool.share(panels, column);
+            pool.share(panels, |_, panel| column(panel));
         }
     }
 

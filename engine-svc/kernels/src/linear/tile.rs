@@ -1,5 +1,7 @@
 //! The unit of work of a linear, and what a kernel is.
 
+use crate::prefetch;
+
 /// Outputs per panel of weights: three 512-bit vectors of accumulators.
 pub(super) const PANEL: usize = 48;
 
@@ -23,17 +25,12 @@ impl Ahead {
     }
 
     /// Fetches one turn's lines.
-    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(super) fn fetch(&mut self) {
-        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        // SAFETY: a prefetch may name any address.
-        unsafe {
-            _mm_prefetch::<_MM_HINT_T1>(self.next.cast());
-            if self.lines > 1 {
-                _mm_prefetch::<_MM_HINT_T1>(self.next.wrapping_add(64).cast());
-                _mm_prefetch::<_MM_HINT_T1>(self.next.wrapping_add(128).cast());
-            }
+        prefetch::line(self.next);
+        if self.lines > 1 {
+            prefetch::line(self.next.wrapping_add(64));
+            prefetch::line(self.next.wrapping_add(128));
         }
         self.next = self.next.wrapping_add(64 * self.lines);
     }

@@ -11,8 +11,9 @@ use super::super::{lanes::Rank, request::Tenant};
 #[derive(Debug, Default)]
 pub(in super::super) struct Served {
     accounts: BTreeMap<Tenant, Account>,
-    /// Least counter among tenants that wait; what it last was when none does.
+    /// Least counter among tenants that waited when the latest began to; of the last one served when none did.
     floor: i64,
+    last: Option<Tenant>,
     turns: u64,
 }
 
@@ -27,19 +28,20 @@ struct Account {
 const KEPT: usize = 4096;
 
 impl Served {
-    /// The rank of a tenant's lane.
-    pub fn rank(&self, tenant: Tenant) -> Rank {
-        let account = self.accounts.get(&tenant).copied().unwrap_or_default();
-        (account.tokens, account.turn)
+    /// The rank of a tenant's lane, whose head has that number of arrival.
+    pub fn rank(&self, tenant: Tenant, head: u64) -> Rank {
+        let account = self.account(tenant);
+        (account.tokens, account.turn, head)
     }
 
-    /// Tenants that wait have at least this counter.
-    pub fn raise_floor(&mut self, least: i64) {
-        self.floor = self.floor.max(least);
+    fn account(&self, tenant: Tenant) -> Account {
+        self.accounts.get(&tenant).copied().unwrap_or_default()
     }
 
-    /// A tenant begins to wait: it is lifted to the floor.
-    pub fn lift(&mut self, tenant: Tenant) {
+    /// A tenant begins to wait, beside others of which the first has rank `first`.
+    pub fn lift(&mut self, tenant: Tenant, first: Option<Rank>) {
+        let last = self.last.map(|tenant| self.account(tenant).tokens);
+        self.floor = self.floor.max(first.map(|(least, ..)| least).or(last).unwrap_or(0));
         if self.accounts.len() >= KEPT && !self.accounts.contains_key(&tenant) {
             let floor = self.floor;
             self.accounts.retain(|_, account| account.tokens > floor);
@@ -57,6 +59,7 @@ impl Served {
     pub fn take_turn(&mut self, tenant: Tenant) {
         self.turns += 1;
         self.accounts.entry(tenant).or_default().turn = self.turns;
+        self.last = Some(tenant);
     }
 }
 
@@ -67,19 +70,29 @@ mod tests {
     #[test]
     fn a_tenant_back_from_idleness_has_saved_nothing_up() {
         let mut served = Served::default();
-        served.lift(Tenant(1));
+        served.lift(Tenant(1), None);
         served.charge(Tenant(1), 500);
-        served.raise_floor(500);
-        served.lift(Tenant(2));
-        assert_eq!(served.rank(Tenant(2)).0, 500);
-        assert!(served.rank(Tenant(2)) <= served.rank(Tenant(1)));
+        served.take_turn(Tenant(1));
+        served.lift(Tenant(2), Some(served.rank(Tenant(1), 1)));
+        assert_eq!(served.rank(Tenant(2), 2).0, 500);
+        assert!(served.rank(Tenant(2), 2) <= served.rank(Tenant(1), 1));
+    }
+
+    #[test]
+    fn a_tenant_that_comes_when_none_waits_starts_where_the_last_one_served_stands() {
+        let mut served = Served::default();
+        served.lift(Tenant(1), None);
+        served.charge(Tenant(1), 500);
+        served.take_turn(Tenant(1));
+        served.lift(Tenant(2), None);
+        assert_eq!(served.rank(Tenant(2), 2).0, 500);
     }
 
     #[test]
     fn accounts_of_idle_tenants_do_not_pile_up() {
         let mut served = Served::default();
         for tenant in 0..10 * KEPT as u32 {
-            served.lift(Tenant(tenant));
+            served.lift(Tenant(tenant), None);
         }
         assert!(served.accounts.len() <= KEPT);
     }

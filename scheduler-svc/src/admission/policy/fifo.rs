@@ -5,8 +5,7 @@ use super::super::{Admission, plan::Draft};
 
 /// Fills a round from the heads of lanes, in the order lanes rank.
 pub(in super::super) fn fill(core: &mut Admission, draft: &mut Draft) {
-    while let Some(lane) = core.waiting.lanes.first() {
-        let head = core.waiting.lanes.get(lane).head().expect("lanes that are listed hold a request");
+    while let Some(head) = core.waiting.lanes.next() {
         if core.turn_away_if_hopeless(head, draft.now) {
             continue;
         }

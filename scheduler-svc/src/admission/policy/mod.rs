@@ -11,7 +11,7 @@ pub(super) mod priority;
 use super::{
     Admission,
     budget::Policy,
-    lanes::{LaneId, LaneName},
+    lanes::{Lane, LaneId, LaneName},
     plan::Draft,
     request::Request,
 };
@@ -35,10 +35,15 @@ pub(super) fn fill(core: &mut Admission, draft: &mut Draft) {
 
 /// Gives a lane its rank, after its head or its tenant's account has changed.
 pub(super) fn rank(core: &mut Admission, lane: LaneId) {
-    let rank = match core.waiting.lanes.get(lane).name {
+    let Lane { name, .. } = core.waiting.lanes.get(lane);
+    let head = || {
+        let slot = core.waiting.lanes.get(lane).head().expect("lanes that are ranked hold a request");
+        core.book.get(slot)
+    };
+    let rank = match *name {
         LaneName::Only => return,
-        LaneName::Class(class) => priority::rank(core, lane, class),
-        LaneName::Tenant(tenant) => core.served.rank(tenant),
+        LaneName::Class(class) => priority::rank(&core.budget, class, head()),
+        LaneName::Tenant(tenant) => core.served.rank(tenant, head().arrival),
     };
     core.waiting.lanes.set_rank(lane, rank);
 }

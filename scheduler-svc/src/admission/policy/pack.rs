@@ -26,10 +26,11 @@ pub(in super::super) struct Turns {
 
 /// Fills a round.
 pub(in super::super) fn fill(core: &mut Admission, draft: &mut Draft) {
-    let Some(head) = first(core) else { return };
+    turn_away_hopeless(core, draft.now);
+    let Some(head) = core.waiting.lanes.next() else { return };
     if core.turns.fifo_is_due(&core.budget, core.book.pending(head).headed, draft.now) {
         super::fifo::fill(core, draft);
-        if first(core) != Some(head) {
+        if core.waiting.lanes.next() != Some(head) {
             core.turns.rounds = 0;
         }
         return;
@@ -49,10 +50,6 @@ impl Turns {
         let oldest = budget.max_overtaking_age.as_nanos() as i64;
         by_count || (oldest > 0 && age >= oldest)
     }
-}
-
-fn first(core: &Admission) -> Option<Slot> {
-    core.waiting.lanes.first().and_then(|lane| core.waiting.lanes.get(lane).head())
 }
 
 /// The place of the first request in order that tokens or blocks refuse; `None` when what ends the round
@@ -110,17 +107,19 @@ struct Examined {
     need: Need,
 }
 
-fn examine(core: &mut Admission, draft: &Draft) -> Vec<Examined> {
+fn examine(core: &Admission, draft: &Draft) -> Vec<Examined> {
+    let examined = |(place, slot)| Examined { place, slot, need: core.need(slot, &draft.geometry) };
+    lookahead(core).into_iter().enumerate().map(examined).collect()
+}
+
+fn lookahead(core: &Admission) -> Vec<Slot> {
     let Some(lane) = core.waiting.lanes.first() else { return Vec::new() };
-    let lookahead = core.budget.lookahead as usize;
-    let slots: Vec<_> = core.waiting.lanes.get(lane).iter(&core.book).take(lookahead).collect();
-    let hopeful = slots.into_iter().filter(|slot| !core.turn_away_if_hopeless(*slot, draft.now));
-    let hopeful: Vec<_> = hopeful.collect();
-    hopeful
-        .into_iter()
-        .enumerate()
-        .map(|(place, slot)| Examined { place, slot, need: core.need(slot, &draft.geometry) })
-        .collect()
+    core.waiting.lanes.get(lane).iter(&core.book).take(core.budget.lookahead as usize).collect()
+}
+
+/// Leaves no one in the lookahead that can never be admitted.
+fn turn_away_hopeless(core: &mut Admission, now: Stamp) {
+    while lookahead(core).into_iter().filter(|slot| core.turn_away_if_hopeless(*slot, now)).count() > 0 {}
 }
 
 /// Which of some requests fill a number of tokens best, in so many places.

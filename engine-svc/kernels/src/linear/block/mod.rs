@@ -22,8 +22,9 @@ use half::f16;
 use super::WeightFormat;
 use super::tile::{Kernel, Operand, PANEL};
 use crate::buffer::Buffer;
+use crate::disjoint::SharedMut;
 use crate::isa::Isa;
-use crate::pool::{Pool, SharedMut};
+use crate::pool::Pool;
 
 /// Weights that share a scale.
 pub(super) const BLOCK: usize = 32;
@@ -137,7 +138,7 @@ impl BlockPanels {
         let panel_bytes = encoding.panel_bytes(blocks);
         let mut data = Buffer::<u8>::zeroed(n.div_ceil(PANEL) * panel_bytes);
         let out = SharedMut::new(&mut data);
-        pool.share(n.div_ceil(PANEL), |panel| {
+        pool.share(n.div_ceil(PANEL), |_, panel| {
             let mut read = source();
             let mut row = vec![0; blocks * encoding.file_bytes()];
             // SAFETY: each panel is handed to one thread only.

@@ -4,9 +4,10 @@
 //! scale times the sum of the bytes as `f32`, then minus 8 times and minus 128 times that sum as `i32`.
 
 use super::BLOCK;
+use crate::disjoint::SharedMut;
 use crate::isa::vectorised;
 use crate::math::{LANES, larger, reduce};
-use crate::pool::{Pool, SharedMut};
+use crate::pool::Pool;
 
 /// Bytes of one record.
 pub(super) const RECORD: usize = BLOCK + 16;

@@ -13,8 +13,9 @@ use half::bf16;
 
 use super::tile::{Kernel, Operand, PANEL};
 use crate::buffer::Buffer;
+use crate::disjoint::SharedMut;
 use crate::isa::Isa;
-use crate::pool::{Pool, SharedMut};
+use crate::pool::Pool;
 
 /// A weight as stored in a panel.
 pub(super) trait Weight: bytemuck::Pod + Send + Sync {
@@ -84,7 +85,7 @@ impl<T: Weight> Panels<T> {
         let panel_len = PANEL * k.next_multiple_of(T::GROUP);
         let mut data = Buffer::<T>::zeroed(n.div_ceil(PANEL) * panel_len);
         let out = SharedMut::new(&mut data);
-        pool.share(n.div_ceil(PANEL), |panel| {
+        pool.share(n.div_ceil(PANEL), |_, panel| {
             let mut rows = vec![0.0; PANEL * k];
             let first = panel * PANEL;
             let count = PANEL.min(n - first);

@@ -17,7 +17,9 @@ pub(super) unsafe fn f32_tile(tile: &Tile) {
         // SAFETY: each operand row holds k elements.
         let x = unsafe { std::slice::from_raw_parts(operand::<f32>(tile, row), tile.k) };
         let mut sums = [0.0; PANEL];
+        let mut ahead = tile.ahead;
         for (x, w) in x.iter().zip(w.chunks_exact(PANEL)) {
+            ahead.fetch();
             for (sum, w) in sums.iter_mut().zip(w) {
                 *sum += x * w;
             }
@@ -39,7 +41,9 @@ pub(super) unsafe fn bf16_tile(tile: &Tile) {
         // SAFETY: each operand row holds k elements.
         let x = unsafe { std::slice::from_raw_parts(operand::<f32>(tile, row), tile.k) };
         let mut sums = [0.0; PANEL];
+        let mut ahead = tile.ahead;
         for (x, w) in x.chunks(2).zip(w.chunks_exact(2 * PANEL)) {
+            ahead.fetch();
             for (index, x) in x.iter().enumerate() {
                 for (sum, w) in sums.iter_mut().zip(w.chunks_exact(2)) {
                     *sum += x * widen(w[index]);

@@ -1,0 +1,58 @@
+//! The page, the files and the exit code of a run.
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+
+use crate::{
+    flags::run::RunFlags,
+    join::Joined,
+    report::{Results, html, rows, text, vllm},
+    target::{Outcome, Record},
+};
+
+/// Most of TTFT that may be unexplained when chains must close, %.
+const CLOSED_PERCENT: f64 = 0.1;
+
+pub fn write(flags: &RunFlags, joined: &[Joined<'_>], results: &Results) -> anyhow::Result<()> {
+    let output = &flags.output;
+    let json = serde_json::to_string_pretty(&vllm::with_fields(results)?)?;
+    if let Some(path) = &output.json_out {
+        std::fs::write(path, &json).with_context(|| format!("writing {}", path.display()))?;
+    }
+    if let Some(path) = &output.jsonl_out {
+        rows::write_jsonl(path, joined)?;
+    }
+    if let Some(path) = &output.csv_out {
+        rows::write_csv(path, joined)?;
+    }
+    if let Some(path) = &output.html_out {
+        let page = html::page(results, &joined.iter().map(rows::row).collect::<Vec<_>>());
+        std::fs::write(path, page).with_context(|| format!("writing {}", path.display()))?;
+    }
+    if output.json {
+        println!("{json}");
+    } else if !output.quiet {
+        print!("{}", text::page(results, output.definitions));
+    }
+    Ok(())
+}
+
+/// Failure when requests failed, a chain is open that must close, or Ctrl-C cut the run short.
+pub fn verdict(flags: &RunFlags, records: &[Record], results: &Results) -> ExitCode {
+    let mut bad = results.run.interrupted;
+    let failed = records.iter().find_map(|r| match &r.outcome {
+        Outcome::Failed { kind, message } => Some(format!("{}: {kind}: {message}", r.id)),
+        Outcome::Finished => None,
+    });
+    if let Some(first) = failed.filter(|_| !flags.output.allow_failures && !results.run.interrupted) {
+        eprintln!("{} requests failed; the first: {first}", results.requests.failed);
+        bad = true;
+    }
+    let percent = results.unexplained.percent_of_ttft.unwrap_or(100.0).abs();
+    if flags.output.require_closed && (results.unexplained.open > 0 || percent > CLOSED_PERCENT) {
+        eprintln!("{} chains do not close; {percent:.3} % of TTFT is unexplained", results.unexplained.open);
+        bad = true;
+    }
+    if bad { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}

@@ -363,9 +363,9 @@ pub fn set_budget(budget: &Budget, version: u64, leased: bool, step_prefill_toke
     gauge!("firstlight_budget_leased").set(if leased { 1.0 } else { 0.0 });
 }
 
-/// An engine was attached, or lost.
-pub fn count_engine(name: &'static str, engine: &str) {
-    counter!(name, "engine" => engine.to_owned()).increment(1);
+/// An engine was attached, or lost, so many times.
+pub fn count_engine(name: &'static str, engine: &str, times: u64) {
+    counter!(name, "engine" => engine.to_owned()).increment(times);
 }
 
 /// Nanoseconds in seconds.
@@ -420,8 +420,8 @@ mod tests {
             };
             set_gauges(&core.gauges(now), &[engine]);
             set_budget(&Budget::default(), 1, false, 2048);
-            count_engine("firstlight_link_attachments_total", "e");
-            count_engine("firstlight_link_losses_total", "e");
+            count_engine("firstlight_link_attachments_total", "e", 1);
+            count_engine("firstlight_link_losses_total", "e", 1);
         });
         let page = recorder.handle().render();
         let types: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();

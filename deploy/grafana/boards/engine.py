@@ -87,7 +87,7 @@ def board():
                 "s",
                 {
                     "{{kind}} ≤ {{bucket}}": f"""sum by (kind, bucket) ({rate(f"{forward}_sum")})
-                        / sum by (kind, bucket) ({rate(f"{forward}_count")})"""
+                        / (sum by (kind, bucket) ({rate(f"{forward}_count")}) > 0)"""
                 },
             )
         )
@@ -110,7 +110,7 @@ def board():
                 "Time by kind of forward",
                 "Seconds per second: how an engine's time divides between prefill and decode.",
                 "percentunit",
-                {"{{kind}}": f"sum by (kind) ({rate(f'{forward}_sum')}) / count(firstlight_engine_kv_blocks{ENGINE})"},
+                {"{{kind}}": f"sum by (kind) ({rate(f'{forward}_sum')}) / scalar(count(firstlight_engine_kv_blocks{ENGINE}))"},
             )
         )
         .with_panel(
@@ -128,7 +128,7 @@ def board():
                 "short",
                 {
                     "{{kind}}": f"""sum by (kind) ({rate("firstlight_engine_forward_rows_sum")})
-                        / sum by (kind) ({rate("firstlight_engine_forward_rows_count")})"""
+                        / (sum by (kind) ({rate("firstlight_engine_forward_rows_count")}) > 0)"""
                 },
                 width=8,
             )

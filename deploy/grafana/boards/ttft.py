@@ -11,10 +11,10 @@ def rate(metric):
     return f"rate({metric}[$__rate_interval])"
 
 
-def segments(selector):
-    """Seconds that each segment adds to the mean TTFT of the requests in `selector`: they add up to it."""
-    return f"""sum by (segment) ({rate(f"{SEGMENT}_sum{selector}")})
-        / sum by (segment) ({rate(f"{SEGMENT}_count{selector}")})"""
+def mean(histogram, label, selector=""):
+    """The mean by a label's values; no line, rather than 0/0, where nothing happened."""
+    return f"""sum by ({label}) ({rate(f"{histogram}_sum{selector}")})
+        / (sum by ({label}) ({rate(f"{histogram}_count{selector}")}) > 0)"""
 
 
 def buckets(segment):
@@ -69,7 +69,7 @@ def board():
                 "Mean seconds in each segment; the height is the mean TTFT. queue_wait: the budget. engine_wait: "
                 "the step loop. prefill: the model. dispatch and return: the network.",
                 "s",
-                {"{{segment}}": segments("")},
+                {"{{segment}}": mean(SEGMENT, "segment")},
             )
         )
         .with_panel(
@@ -77,7 +77,7 @@ def board():
                 "The same for those over the objective",
                 "Only requests whose TTFT missed --slo-ttft: what made the slow ones slow. Empty while none misses.",
                 "s",
-                {"{{segment}}": segments('{ttft_band="slo_miss"}')},
+                {"{{segment}}": mean(SEGMENT, "segment", '{ttft_band="slo_miss"}')},
             )
         )
         .with_panel(
@@ -93,10 +93,7 @@ def board():
                 "Mean engine_wait by cause",
                 "After admission, in the engine: another forward was running, or decode_first ran a decode first.",
                 "s",
-                {
-                    "{{cause}}": f"""sum by (cause) ({rate("firstlight_engine_wait_seconds_sum")})
-                        / sum by (cause) ({rate("firstlight_engine_wait_seconds_count")})"""
-                },
+                {"{{cause}}": mean("firstlight_engine_wait_seconds", "cause")},
             )
         )
         .with_panel(
@@ -104,10 +101,7 @@ def board():
                 "Mean prefill by part",
                 "own: forwards that hold the request's rows. between: other work between its chunks.",
                 "s",
-                {
-                    "{{part}}": f"""sum by (part) ({rate("firstlight_engine_prefill_seconds_sum")})
-                        / sum by (part) ({rate("firstlight_engine_prefill_seconds_count")})"""
-                },
+                {"{{part}}": mean("firstlight_engine_prefill_seconds", "part")},
             )
         )
         .with_panel(

@@ -1,22 +1,36 @@
 //! From flags to a backend with its model loaded.
 
-#[cfg(feature = "torch")]
 use anyhow::Context as _;
 
 use crate::{
-    backend::{Backend, sim::SimBackend},
+    backend::{Backend, Chunk, sim::SimBackend},
     cli::{BackendKind, Serve},
+    sample::Sampling,
 };
 
-/// Loads what the flags ask for. Takes as long as the weights take to read; blocks.
+/// Loads what the flags ask for, and runs it once. Takes as long as the weights take to read; blocks.
 ///
 /// # Errors
 /// Names the file, the flag or the build feature that is in the way.
 pub fn load(serve: &Serve) -> anyhow::Result<Box<dyn Backend>> {
-    match serve.model.backend {
-        BackendKind::Sim => Ok(Box::new(SimBackend::new(serve.sim()?))),
-        BackendKind::Cpu => load_cpu(serve),
+    let mut backend: Box<dyn Backend> = match serve.model.backend {
+        BackendKind::Sim => Box::new(SimBackend::new(serve.sim()?)),
+        BackendKind::Cpu => load_cpu(serve)?,
+    };
+    warm_up(backend.as_mut()).context("the first forward, before serving")?;
+    Ok(backend)
+}
+
+/// A prefill and a decode forward in a block that nobody uses yet: pages are touched and threads started here, not
+/// in the first request's TTFT.
+fn warm_up(backend: &mut dyn Backend) -> anyhow::Result<()> {
+    let prompt = vec![0; backend.kv().block_tokens.min(backend.info().context_length) - 1];
+    for (tokens, start) in [(&prompt[..], 0), (&[0], prompt.len())] {
+        if !tokens.is_empty() {
+            backend.forward(&[Chunk { tokens, start, blocks: &[0], sample: Some(&Sampling::GREEDY) }])?;
+        }
     }
+    Ok(())
 }
 
 #[cfg(feature = "torch")]

@@ -25,9 +25,9 @@ async fn serve(flags: Serve) -> anyhow::Result<()> {
     logging::init(flags.service.log_format, &flags.service.log)?;
     let shutdown = Shutdown::on_signals(flags.drain_limit()?)?;
     let recorder = exporter::install(metrics::METRICS)?;
-    let metrics_addr =
-        exporter::serve(flags.service.metrics_listen, recorder, || (), shutdown.stop.clone()).await?;
     let live = Live::listen(flags.server()?, shutdown.clone()).await?;
+    let (scraped, stop) = (flags.service.metrics_listen, shutdown.stop.clone());
+    let metrics_addr = exporter::serve_with(scraped, recorder, live.live_metrics(), stop).await?;
 
     let load = tokio::task::spawn_blocking(move || load::load(&flags));
     let backend = tokio::select! {
@@ -35,9 +35,10 @@ async fn serve(flags: Serve) -> anyhow::Result<()> {
         // Nothing runs yet that would have to finish.
         () = shutdown.drain.cancelled() => return Ok(()),
     };
-    let (model, kv) = (backend.info(), backend.kv());
+    let (model, kv) = (backend.info().clone(), backend.kv());
+    let ready = live.ready(backend).await?;
     tracing::info!(
-        engine = live.name(),
+        engine = ready.name(),
         model = model.name,
         architecture = model.architecture,
         dtype = model.dtype,
@@ -48,10 +49,9 @@ async fn serve(flags: Serve) -> anyhow::Result<()> {
         kv_blocks = kv.blocks,
         kv_tokens = kv.blocks * kv.block_tokens,
         kv_bytes = kv.blocks * kv.block_bytes,
-        listen = %live.addr(),
+        listen = %ready.addr(),
         metrics = %metrics_addr,
         "ready"
     );
-    let ready = live.ready(backend).await?;
     ready.serve().await
 }

@@ -1,8 +1,11 @@
 //! Every metric of the engine, declared in one place, and the handles the step loop keeps of them.
 
+use std::time::Duration;
+
 use firstlight_proto::{
     error::Kind as ErrorKind,
-    serve::metrics::{Kind, Metric, TTFT_BUCKETS},
+    serve::metrics::{Kind, Metric, TTFT_BUCKETS, seconds_counter},
+    v1::Cause,
 };
 use firstlight_sim::{
     planner::{End, ForwardKind, ForwardPlan},
@@ -49,9 +52,19 @@ const WAIT_SECONDS: &str = "firstlight_engine_wait_seconds";
 const PREFILL_SECONDS: &str = "firstlight_engine_prefill_seconds";
 const SPANS_DROPPED: &str = "firstlight_engine_spans_dropped_total";
 
+/// Live, so the page gets it from the step loop's own books ([`blocked_page`]).
+const BLOCKED: Metric = metric(
+    "firstlight_engine_blocked_seconds_total",
+    Kind::SecondsCounter,
+    Unit::Seconds,
+    &["cause"],
+    "Time that sequences spent in the engine before their prefill began, by cause; advances while they wait.",
+);
+
 /// Everything the engine exports.
 #[rustfmt::skip]
 pub const METRICS: &[Metric] = &[
+    BLOCKED,
     metric(FORWARD_SECONDS, Kind::Histogram(FORWARD_BUCKETS), Unit::Seconds, &["kind", "bucket"],
         "Time of a forward, by kind and by rows rounded up to a power of two."),
     metric(FORWARD_ROWS, Kind::Histogram(ROW_BUCKETS), Unit::Count, &["kind"],
@@ -125,6 +138,16 @@ pub struct EngineMetrics {
     prefill: [Histogram; 2],
 }
 
+/// The live part of `/metrics`.
+pub fn blocked_page(blocked: EngineWait) -> String {
+    let time = |ns: i64| Duration::from_nanos(u64::try_from(ns).unwrap_or_default());
+    let samples = [
+        (Cause::EngineBusy.label(), time(blocked.engine_busy)),
+        (Cause::DecodeFirst.label(), time(blocked.decode_first)),
+    ];
+    seconds_counter(&BLOCKED, samples)
+}
+
 /// Counts spans that a slow watcher lost.
 pub fn spans_dropped() -> Counter {
     counter!(SPANS_DROPPED)
@@ -164,7 +187,8 @@ impl EngineMetrics {
             forwards: [ForwardKind::Prefill, ForwardKind::Decode, ForwardKind::Mixed].map(Forwards::new),
             finished: ENDS.map(|end| counter!(FINISHED, "reason" => end.label())),
             segments: ["engine_wait", "prefill"].map(|s| histogram!(SEGMENT_SECONDS, "segment" => s)),
-            wait: ["engine_busy", "decode_first"].map(|c| histogram!(WAIT_SECONDS, "cause" => c)),
+            wait: [Cause::EngineBusy, Cause::DecodeFirst]
+                .map(|cause| histogram!(WAIT_SECONDS, "cause" => cause.label())),
             prefill: ["own", "between"].map(|p| histogram!(PREFILL_SECONDS, "part" => p)),
         }
     }
@@ -242,14 +266,10 @@ mod tests {
         assert_eq!(names.len(), METRICS.len());
         for metric in METRICS {
             assert!(metric.name.starts_with("firstlight_engine_"), "{}", metric.name);
-            assert_eq!(
-                matches!(metric.kind, Kind::Counter),
-                metric.name.ends_with("_total"),
-                "{}",
-                metric.name
-            );
-            let seconds = metric.unit == Unit::Seconds;
-            assert_eq!(seconds, metric.name.ends_with("_seconds"), "{}", metric.name);
+            let counts = matches!(metric.kind, Kind::Counter | Kind::SecondsCounter);
+            assert_eq!(counts, metric.name.ends_with("_total"), "{}", metric.name);
+            let base = metric.name.trim_end_matches("_total");
+            assert_eq!(metric.unit == Unit::Seconds, base.ends_with("_seconds"), "{}", metric.name);
         }
     }
 

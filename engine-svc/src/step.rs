@@ -10,10 +10,20 @@
 //! - `running`: one sequence's stamps
 //! - `execute`: a planned forward on the backend
 
-use std::{sync::mpsc, thread};
+use std::{
+    sync::{Arc, Mutex, PoisonError, mpsc},
+    thread,
+};
 
-use firstlight_proto::{clock::Clock, inject::Injections, v1};
-use firstlight_sim::planner::{Limits, Shape};
+use firstlight_proto::{
+    clock::{Clock, Stamp},
+    inject::Injections,
+    v1,
+};
+use firstlight_sim::{
+    planner::{Limits, Shape},
+    wait::{Blocked, EngineWait},
+};
 use tokio::sync::oneshot;
 
 use crate::{backend::Backend, metrics::EngineMetrics, service::spans::SpanHub};
@@ -47,9 +57,27 @@ pub struct StepConfig {
     /// Known delays, for tests of the breakdown.
     pub injections: Injections,
     /// Where spans go.
-    pub spans: std::sync::Arc<SpanHub>,
+    pub spans: Arc<SpanHub>,
     /// Where counts go.
     pub metrics: EngineMetrics,
+    /// Time that sequences have waited, live.
+    pub blocked: LiveBlocked,
+}
+
+/// Time that sequences have waited in the engine, written by the loop and read by whoever exports it, even while
+/// the loop is stuck in a forward.
+#[derive(Debug, Clone, Default)]
+pub struct LiveBlocked(Arc<Mutex<Blocked>>);
+
+impl LiveBlocked {
+    /// The totals as they are at `now`.
+    pub fn at(&self, now: Stamp) -> EngineWait {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).at(now.ns())
+    }
+
+    fn update(&self, change: impl FnOnce(&mut Blocked)) {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
 }
 
 /// The way to the loop; cheap to clone.

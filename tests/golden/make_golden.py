@@ -8,6 +8,7 @@ import pathlib
 import sys
 
 import gguf_files
+import perplexity
 import smollm2
 import tiny_models
 import tokens
@@ -29,6 +30,7 @@ PARTS = {
     "tiny": lambda: tiny_models.write(HERE),
     "gguf": gguf_fixtures,
     "tokens": lambda: tokens.write(HERE / "tokens", FIXTURES / "gpt2", MODEL, LlamaCpp(MODEL)),
+    "perplexity": lambda: perplexity.write(HERE / "perplexity", LlamaCpp(MODEL).tokenize),
     "smollm2": lambda: smollm2.write(HERE / "smollm2", MODEL, LlamaCpp(MODEL).tokenize),
 }
 

@@ -31,8 +31,8 @@ use super::{
 };
 use crate::{
     backend::Backend,
-    metrics::EngineMetrics,
-    step::{self, Command, StepConfig, StepError, StepHandle},
+    metrics::{self, EngineMetrics},
+    step::{self, Command, LiveBlocked, StepConfig, StepError, StepHandle},
 };
 
 /// A batch of long prompts is a large message.
@@ -73,6 +73,7 @@ pub struct Live {
     addr: SocketAddr,
     identity: Identity,
     spans: Arc<SpanHub>,
+    blocked: LiveBlocked,
     loaded: Arc<OnceLock<Loaded>>,
     health: HealthReporter,
     shutdown: Shutdown,
@@ -132,17 +133,23 @@ impl Live {
         config.health.serve(health_service, shutdown.stop.clone()).await?;
         let stop = shutdown.stop.clone();
         let serving = tokio::spawn(server.serve_with_incoming_shutdown(incoming, stop.cancelled_owned()));
-        Ok(Self { config, addr, identity, spans, loaded, health, shutdown, serving })
+        Ok(Self {
+            config,
+            addr,
+            identity,
+            spans,
+            blocked: LiveBlocked::default(),
+            loaded,
+            health,
+            shutdown,
+            serving,
+        })
     }
 
-    /// Where it listens.
-    pub fn addr(&self) -> SocketAddr {
-        self.addr
-    }
-
-    /// The engine's name.
-    pub fn name(&self) -> &str {
-        &self.identity.name
+    /// What `/metrics` appends to the recorder's page.
+    pub fn live_metrics(&self) -> impl Fn() -> std::future::Ready<String> + Clone + Send + Sync + 'static {
+        let (blocked, clock) = (self.blocked.clone(), self.identity.clock);
+        move || std::future::ready(metrics::blocked_page(blocked.at(clock.now())))
     }
 
     /// Starts the step loop on `backend`; from now on schedulers may attach.
@@ -184,6 +191,7 @@ impl Live {
             injections: self.config.injections.clone(),
             spans: self.spans.clone(),
             metrics: EngineMetrics::new(),
+            blocked: self.blocked.clone(),
         };
         let bounds = Bounds::new(&model, kv, self.config.mixed);
         let (step, loop_end) = step::spawn(config, backend).context("step loop")?;
@@ -210,6 +218,11 @@ impl Ready {
     /// Where it listens.
     pub fn addr(&self) -> SocketAddr {
         self.live.addr
+    }
+
+    /// The engine's name.
+    pub fn name(&self) -> &str {
+        &self.live.identity.name
     }
 
     /// The way to the step loop.

@@ -1,5 +1,7 @@
 //! What comes and goes between forwards: attachments, batches, cancels.
 
+use std::time::Duration;
+
 use firstlight_proto::{
     clock::Stamp,
     error::{Failure, Kind},
@@ -11,6 +13,10 @@ use tonic::Status;
 use super::{
     AttachmentKey, Outgoing, attachment::Attachment, command::Arrival, run::StepLoop, running::Running,
 };
+
+/// Sequences one attachment may have in the engine, inbox included: far above any sensible credit, and a bound on
+/// what a scheduler gone mad can make us hold.
+const MAX_HANDLES: usize = 65_536;
 
 impl StepLoop {
     pub(super) fn attach(&mut self, key: AttachmentKey, outgoing: Outgoing, limits: Option<Limits>) {
@@ -31,12 +37,18 @@ impl StepLoop {
 
     pub(super) fn admit(&mut self, key: AttachmentKey, seq: u64, received: Stamp, sequences: Vec<Arrival>) {
         let Some(attachment) = self.attachments.get_mut(&key) else { return };
+        let now = self.config.clock.now();
         let id = BatchId(self.next_batch);
         self.next_batch += 1;
         let mut batch = Vec::new();
         let mut rejected = Vec::new();
         for sequence in sequences {
             match sequence {
+                Ok((admission, _)) if attachment.handles.len() >= MAX_HANDLES => {
+                    let reason = format!("{MAX_HANDLES} sequences of this attachment are in the engine");
+                    let retry_after = Duration::from_millis(100);
+                    rejected.push((admission.handle, Failure::Full { reason, retry_after }));
+                }
                 Ok((admission, _)) if attachment.handles.contains_key(&admission.handle) => {
                     let reason = format!("{} is in flight in this attachment already", admission.handle);
                     rejected.push((admission.handle, Failure::Invalid { field: "handle", reason }));
@@ -44,6 +56,8 @@ impl StepLoop {
                 Ok((admission, new)) => {
                     let handle = admission.handle;
                     let running = Running::new(key, id, received, &self.decode_first, admission, &new);
+                    let waited = running.waited(now, &self.decode_first);
+                    self.config.blocked.update(|blocked| blocked.arrived(now.ns(), waited));
                     let slot = SeqId(self.running.insert(running) as u32);
                     attachment.handles.insert(handle, slot);
                     batch.push((slot, new));
@@ -91,7 +105,7 @@ impl StepLoop {
         for &id in attachment.handles.values() {
             self.planner.cancel(id);
             self.config.metrics.cancels.increment(1);
-            let running = self.running.remove(id.0 as usize);
+            let running = self.forget(id);
             self.export(&running, SpanEvent::Finished, Kind::Cancelled.label());
         }
         if let Some(status) = status {

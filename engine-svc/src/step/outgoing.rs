@@ -6,11 +6,12 @@ use firstlight_proto::{clock::Stamp, v1::engine_message::Message};
 use tokio::sync::mpsc;
 use tonic::Status;
 
-/// Messages that may wait for a scheduler that reads slowly.
-pub const CAPACITY: usize = 256;
+/// Messages that may wait before tokens stop flowing to a scheduler that reads slowly: enough for the hiccups of a
+/// network, and little enough that latency does not become backlog.
+pub const WINDOW: usize = 64;
 
-/// Slots kept for what must be told even then (`Begun`, ends); tokens stop flowing before.
-const RESERVE: usize = 64;
+/// Messages that may wait at all: beyond the window only what must be told (`Begun`, `Rejected`, ends).
+pub const CAPACITY: usize = 16_384;
 
 /// The loop's end.
 #[derive(Debug)]
@@ -50,7 +51,7 @@ impl Outgoing {
 
     /// Whether its scheduler reads more slowly than we produce: stop producing for it.
     pub fn is_congested(&self) -> bool {
-        self.messages.capacity() < RESERVE
+        CAPACITY - self.messages.capacity() >= WINDOW
     }
 
     /// Whether the stream is gone.
@@ -83,8 +84,8 @@ mod tests {
             outgoing.send(Stamp::from_ns(1), message()).unwrap();
             sent += 1;
         }
-        assert!(sent < CAPACITY);
-        assert_eq!(outgoing.send(Stamp::from_ns(1), message()), Ok(()));
+        assert_eq!(sent, WINDOW);
+        assert_eq!(outgoing.send(Stamp::from_ns(1), message()), Ok(()), "what must be told still is");
     }
 
     #[test]

@@ -18,6 +18,7 @@ impl StepLoop {
         for row in plan.rows.iter().filter(|row| row.begins) {
             let cached = self.planner.sequence(row.id).map_or(0, |seq| seq.cached());
             self.running[row.id.0 as usize].begin(start, cached, &self.decode_first);
+            self.config.blocked.update(|blocked| blocked.left(start.ns()));
         }
         if plan.begun.is_empty() {
             return;
@@ -76,7 +77,7 @@ impl StepLoop {
 
     /// The last row of a sequence that the planner has forgotten.
     pub(super) fn finish(&mut self, id: SeqId, token: Option<u32>, end: End) {
-        let running = self.running.remove(id.0 as usize);
+        let running = self.forget(id);
         self.config.metrics.finished(end);
         if let Some(attachment) = self.attachments.get_mut(&running.attachment) {
             attachment.handles.remove(&running.handle);
@@ -86,6 +87,16 @@ impl StepLoop {
         self.export(&running, SpanEvent::Finished, end.label());
         // A batch of which nothing is left to begin gives its credit back.
         self.send_begun(running.attachment);
+    }
+
+    /// Takes out a sequence that the planner has forgotten.
+    pub(super) fn forget(&mut self, id: SeqId) -> Running {
+        let running = self.running.remove(id.0 as usize);
+        if !running.has_begun() {
+            let now = self.config.clock.now().ns();
+            self.config.blocked.update(|blocked| blocked.left(now));
+        }
+        running
     }
 
     pub(super) fn export(&self, running: &Running, event: SpanEvent, outcome: &str) {
@@ -123,6 +134,8 @@ impl StepLoop {
             prefilling: self.planner.prefilling() as u32,
             ..step.clone()
         };
+        // First, so that whoever has read the message can scrape what it says.
+        self.report_gauges();
         let made = self.config.clock.now();
         let full: Vec<AttachmentKey> = self
             .attachments
@@ -132,7 +145,6 @@ impl StepLoop {
         for key in full {
             self.overflow(key);
         }
-        self.report_gauges();
     }
 
     pub(super) fn send(&mut self, key: AttachmentKey, message: Message) {

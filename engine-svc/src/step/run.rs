@@ -151,6 +151,10 @@ impl StepLoop {
         }
         let start = self.config.clock.now();
         self.begin(&plan, start);
+        let put_ahead = kind == ForwardKind::Decode && self.planner.limits().decode_first;
+        if put_ahead {
+            self.config.blocked.update(|blocked| blocked.behind_decode_first(start.ns(), true));
+        }
         let prefills = plan.rows.iter().any(|row| row.prompt);
         if let Some(delay) = self.config.injections.at(Segment::Prefill).filter(|_| prefills) {
             thread::sleep(delay);
@@ -161,8 +165,9 @@ impl StepLoop {
             self.planner.cancel(id);
             self.finish(id, None, End::Failed);
         }
-        if kind == ForwardKind::Decode && self.planner.limits().decode_first {
+        if put_ahead {
             self.decode_first.ran(start.ns(), end.ns());
+            self.config.blocked.update(|blocked| blocked.behind_decode_first(end.ns(), false));
         }
         for row in plan.rows.iter().filter(|row| row.prompt) {
             self.running[row.id.0 as usize].prefilled(row, start, end);

@@ -76,14 +76,20 @@ impl Running {
 
     /// Stamp 6: the forward with its first prompt row starts.
     pub(super) fn begin(&mut self, start: Stamp, cached: usize, decode_first: &DecodeFirstClock) {
-        let wait = EngineWait::split(
-            self.received.ns(),
-            start.ns(),
-            self.decode_first_at_received,
-            decode_first.at(start.ns()),
-        );
+        let wait = self.waited(start, decode_first);
         self.prefill =
             Some(Prefill { admitted: start, wait, own_ns: 0, chunks: 0, computed: 0, cached: cached as u32 });
+    }
+
+    /// Whether its first prompt row has run.
+    pub(super) fn has_begun(&self) -> bool {
+        self.prefill.is_some()
+    }
+
+    /// How long it has waited, while it has not begun.
+    pub(super) fn waited(&self, now: Stamp, decode_first: &DecodeFirstClock) -> EngineWait {
+        let at_now = decode_first.at(now.ns());
+        EngineWait::split(self.received.ns(), now.ns(), self.decode_first_at_received, at_now)
     }
 
     /// A forward held these prompt rows of it.

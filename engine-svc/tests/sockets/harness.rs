@@ -147,6 +147,11 @@ impl Scheduler {
         Self::attach_over(Endpoint::from_shared(engine.url.clone()).unwrap(), attachment).await
     }
 
+    /// To an engine of whatever kind at `url`.
+    pub async fn attach_at(url: &str) -> Self {
+        Self::attach_over(Endpoint::from_shared(url.to_owned()).unwrap(), 1).await.0
+    }
+
     /// With as little room on the way as HTTP/2 allows.
     pub async fn attach_with_a_small_window(engine: &Engine, attachment: u64) -> (Self, Hello) {
         let endpoint = Endpoint::from_shared(engine.url.clone()).unwrap();

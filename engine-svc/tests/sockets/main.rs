@@ -5,6 +5,7 @@ mod bad_input;
 mod harness;
 mod kv;
 mod lifecycle;
+mod process;
 mod readers;
 mod telemetry;
 mod timeline;

@@ -30,7 +30,7 @@ pub struct Budget {
     pub lookahead: u32,
     /// `pack`: every n-th round is a fifo turn; 0 = never.
     pub force_fifo_every: u32,
-    /// `pack`: a head that has waited longer makes the next round a fifo turn; zero = no such bound.
+    /// `pack`: a head that has been passed over for longer makes the next round a fifo turn; zero = no such bound.
     pub max_overtaking_age: Duration,
     /// What a request is promised of the pool when it is admitted.
     pub kv_promise: KvPromise,

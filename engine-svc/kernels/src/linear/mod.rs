@@ -41,7 +41,8 @@ const ELEMENTS_PER_PASS: usize = 384 * 1024;
 ///
 /// The `Q` formats are those of GGUF: blocks of 32 weights along k with a 16-bit scale (and for
 /// `Q4_1` a minimum). With them activations too are quantised, to 8 bits with a scale per 32 of each
-/// row, and multiplied as integers; a non-finite activation makes its row NaN.
+/// row, and multiplied as integers; a non-finite activation makes its row NaN. Weights to be quantised must
+/// be finite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WeightFormat {
     /// 32-bit floats throughout.

@@ -7,14 +7,9 @@
 use std::arch::x86_64::*;
 
 use super::operand::{MINUS_8_SUMS, MINUS_128_SUMS, RECORD, SCALE, SCALED_SUM};
-use super::{BLOCK, Encoding, GROUP_BYTES, NUMBERS_BYTES};
-use crate::linear::WeightFormat;
+use super::{BLOCK, Encoding, GROUP_BYTES, NUMBERS_BYTES, Q4_0, Q4_1, Q8_0};
 use crate::linear::float::avx2::{STRIP, store};
 use crate::linear::tile::Tile;
-
-const Q8_0: u8 = 0;
-const Q4_0: u8 = 1;
-const Q4_1: u8 = 2;
 
 macro_rules! kernel {
     ($(#[$doc:meta])* $name:ident, $format:ident) => {
@@ -53,17 +48,9 @@ kernel!(
     Q4_1
 );
 
-const fn encoding(format: u8) -> Encoding {
-    match format {
-        Q8_0 => Encoding { format: WeightFormat::Q8_0, bits: 8, minimum: false },
-        Q4_0 => Encoding { format: WeightFormat::Q4_0, bits: 4, minimum: false },
-        _ => Encoding { format: WeightFormat::Q4_1, bits: 4, minimum: true },
-    }
-}
-
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn rows<const ROWS: usize, const FORMAT: u8>(tile: &Tile) {
-    let encoding = const { encoding(FORMAT) };
+    let encoding = const { Encoding::numbered(FORMAT) };
     let blocks = tile.k.div_ceil(BLOCK);
     for first in (0..tile.columns).step_by(STRIP) {
         let mut sums = [[_mm256_setzero_ps(); 2]; ROWS];
@@ -106,7 +93,7 @@ unsafe fn add_block<const ROWS: usize, const FORMAT: u8>(
     let mut dots = [_mm256_setzero_si256(); ROWS];
     // SAFETY: the caller's promise covers every address below.
     unsafe {
-        for group in 0..const { encoding(FORMAT).groups() } {
+        for group in 0..const { Encoding::numbered(FORMAT).groups() } {
             let weights = _mm256_load_si256(weights.add(group * GROUP_BYTES).cast());
             let low = _mm256_and_si256(weights, nibble);
             let high = _mm256_and_si256(_mm256_srli_epi16::<4>(weights), nibble);

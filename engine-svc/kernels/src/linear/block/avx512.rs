@@ -8,9 +8,10 @@
 
 use std::arch::x86_64::*;
 
-use super::operand::{MINUS_8_SUMS, MINUS_128_SUMS, RECORD, SCALE, SCALED_SUM};
-use super::{BLOCK, Encoding, GROUP_BYTES, NUMBERS_BYTES};
-use crate::linear::WeightFormat;
+use super::operand::{
+    MINUS_8_SUMS, MINUS_128_SUMS, RECORD, SCALE, SCALED_SUM, by_blocks, inverse, put_numbers,
+};
+use super::{BLOCK, Encoding, GROUP_BYTES, NUMBERS_BYTES, Q4_0, Q4_1, Q8_0};
 use crate::linear::float::avx512::store;
 use crate::linear::tile::{Ahead, Tile};
 
@@ -19,10 +20,6 @@ pub(super) const MAX_ROWS: usize = 4;
 
 /// Strips of a panel, all computed together: an operand once loaded meets three vectors of weights.
 const STRIPS: usize = 3;
-
-const Q8_0: u8 = 0;
-const Q4_0: u8 = 1;
-const Q4_1: u8 = 2;
 
 macro_rules! kernel {
     ($(#[$doc:meta])* $name:ident, $format:ident) => {
@@ -61,17 +58,9 @@ kernel!(
     Q4_1
 );
 
-const fn encoding(format: u8) -> Encoding {
-    match format {
-        Q8_0 => Encoding { format: WeightFormat::Q8_0, bits: 8, minimum: false },
-        Q4_0 => Encoding { format: WeightFormat::Q4_0, bits: 4, minimum: false },
-        _ => Encoding { format: WeightFormat::Q4_1, bits: 4, minimum: true },
-    }
-}
-
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,f16c")]
 unsafe fn rows<const ROWS: usize, const FORMAT: u8>(tile: &Tile) {
-    let encoding = const { encoding(FORMAT) };
+    let encoding = const { Encoding::numbered(FORMAT) };
     let blocks = tile.k.div_ceil(BLOCK);
     let strip_bytes = encoding.strip_bytes(blocks);
     let mut sums = [[_mm512_setzero_ps(); STRIPS]; ROWS];
@@ -133,7 +122,7 @@ unsafe fn add_block<const ROWS: usize, const FORMAT: u8>(
             };
             dots[row] = [offset; STRIPS];
         }
-        for group in 0..const { encoding(FORMAT).groups() } {
+        for group in 0..const { Encoding::numbered(FORMAT).groups() } {
             let x = x.add(group * 4);
             ahead.fetch();
             for strip in 0..STRIPS {
@@ -172,6 +161,34 @@ unsafe fn add_block<const ROWS: usize, const FORMAT: u8>(
             }
         }
     }
+}
+
+/// See [`operand`](super::operand).
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(super) fn quantise_row(row: &[f32], out: &mut [u8]) {
+    by_blocks(row, out, |from, to| quantise_block(from, to));
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn quantise_block(from: &[f32; BLOCK], to: &mut [u8; RECORD]) {
+    /// Quiet and signalling NaN, both infinities.
+    const NOT_FINITE: i32 = 0x99;
+    // SAFETY: a block is two vectors.
+    let (a, b) = unsafe { (_mm512_loadu_ps(from.as_ptr()), _mm512_loadu_ps(from.as_ptr().add(16))) };
+    let largest = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(b)));
+    let scale = largest / 127.0;
+    let factor = _mm512_set1_ps(inverse(scale));
+    let a_codes = _mm512_cvtps_epi32(_mm512_mul_ps(a, factor));
+    let b_codes = _mm512_cvtps_epi32(_mm512_mul_ps(b, factor));
+    // SAFETY: a record begins with the bytes of a block.
+    unsafe {
+        _mm_storeu_si128(to.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(a_codes));
+        _mm_storeu_si128(to.as_mut_ptr().add(16).cast(), _mm512_cvtepi32_epi8(b_codes));
+    }
+    let sum = _mm512_reduce_add_epi32(_mm512_add_epi32(a_codes, b_codes));
+    let not_finite = _mm512_fpclass_ps_mask::<NOT_FINITE>(a) | _mm512_fpclass_ps_mask::<NOT_FINITE>(b);
+    put_numbers(to, if not_finite == 0 { scale } else { f32::NAN }, sum);
 }
 
 /// # Safety

@@ -48,17 +48,29 @@ pub(super) struct Encoding {
     pub(super) minimum: bool,
 }
 
+/// The encodings by number, since a kernel is compiled for one by a constant parameter.
+const Q8_0: u8 = 0;
+const Q4_0: u8 = 1;
+const Q4_1: u8 = 2;
+
 impl Encoding {
     /// # Panics
     /// If the format has no blocks.
     fn of(format: WeightFormat) -> Encoding {
-        let (bits, minimum) = match format {
-            WeightFormat::Q8_0 => (8, false),
-            WeightFormat::Q4_0 => (4, false),
-            WeightFormat::Q4_1 => (4, true),
+        match format {
+            WeightFormat::Q8_0 => Encoding::numbered(Q8_0),
+            WeightFormat::Q4_0 => Encoding::numbered(Q4_0),
+            WeightFormat::Q4_1 => Encoding::numbered(Q4_1),
             WeightFormat::F32 | WeightFormat::Bf16 => panic!("{format:?} has no blocks"),
-        };
-        Encoding { format, bits, minimum }
+        }
+    }
+
+    const fn numbered(number: u8) -> Encoding {
+        match number {
+            Q8_0 => Encoding { format: WeightFormat::Q8_0, bits: 8, minimum: false },
+            Q4_0 => Encoding { format: WeightFormat::Q4_0, bits: 4, minimum: false },
+            _ => Encoding { format: WeightFormat::Q4_1, bits: 4, minimum: true },
+        }
     }
 
     /// Vectors of weights in one block of a strip.
@@ -178,10 +190,10 @@ impl BlockPanels {
                 (avx512::MAX_ROWS, [avx512::q8_0_tile, avx512::q4_0_tile, avx512::q4_1_tile])
             }
         };
-        let compute = match (self.encoding.bits, self.encoding.minimum) {
-            (8, _) => compute[0],
-            (_, false) => compute[1],
-            (_, true) => compute[2],
+        let compute = match self.encoding.format {
+            WeightFormat::Q8_0 => compute[0],
+            WeightFormat::Q4_0 => compute[1],
+            _ => compute[2],
         };
         Kernel { max_rows, operand: Operand::Blocks, compute }
     }

@@ -4,8 +4,7 @@
 //! Contract: see [`Tile`] and the layouts in the parent module and [`operand`](super::operand).
 
 use super::operand::{RECORD, SCALE, SCALED_SUM};
-use super::{BLOCK, Column, Encoding};
-use crate::linear::WeightFormat;
+use super::{BLOCK, Column, Encoding, Q4_0, Q4_1, Q8_0};
 use crate::linear::tile::{PANEL, Tile, store_row};
 
 /// `Q8_0` weights.
@@ -14,7 +13,7 @@ use crate::linear::tile::{PANEL, Tile, store_row};
 /// As [`Tile`] says.
 pub(super) unsafe fn q8_0_tile(tile: &Tile) {
     // SAFETY: passed on.
-    unsafe { rows(tile, Encoding { format: WeightFormat::Q8_0, bits: 8, minimum: false }) }
+    unsafe { rows(tile, Encoding::numbered(Q8_0)) }
 }
 
 /// `Q4_0` weights.
@@ -23,7 +22,7 @@ pub(super) unsafe fn q8_0_tile(tile: &Tile) {
 /// As [`Tile`] says.
 pub(super) unsafe fn q4_0_tile(tile: &Tile) {
     // SAFETY: passed on.
-    unsafe { rows(tile, Encoding { format: WeightFormat::Q4_0, bits: 4, minimum: false }) }
+    unsafe { rows(tile, Encoding::numbered(Q4_0)) }
 }
 
 /// `Q4_1` weights.
@@ -32,7 +31,7 @@ pub(super) unsafe fn q4_0_tile(tile: &Tile) {
 /// As [`Tile`] says.
 pub(super) unsafe fn q4_1_tile(tile: &Tile) {
     // SAFETY: passed on.
-    unsafe { rows(tile, Encoding { format: WeightFormat::Q4_1, bits: 4, minimum: true }) }
+    unsafe { rows(tile, Encoding::numbered(Q4_1)) }
 }
 
 /// # Safety

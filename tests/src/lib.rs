@@ -6,6 +6,7 @@
 //! - [`relay`]: a way between scheduler and engine that a test can cut
 //! - [`client`]: requests to the pair, and what came back
 //! - [`bench`]: runs of `bench-client` against a pair
+//! - [`pki`]: certificates for one test
 //! - [`scrape`]: metrics of a service
 //! - [`wait`]: bounded waiting
 
@@ -13,6 +14,7 @@ pub mod assets;
 pub mod bench;
 pub mod client;
 pub mod pair;
+pub mod pki;
 pub mod relay;
 pub mod scrape;
 pub mod service;

@@ -52,5 +52,23 @@ test-long: setup
 golden:
 	python3 tests/golden/make_golden.py
 
-bench-seed bench-admission bench-engine bench-pair bench-peers:
-	@echo "make $@: missing: this benchmark is not written yet" >&2; exit 1
+# The seed's workload on the seed's model shape, beside the seed's figures.
+bench-seed: build
+	@scripts/bench_seed.sh
+
+# What admission costs per request, by policy and queue length.
+bench-admission: setup
+	cargo bench $(CARGO_FLAGS) --bench admission
+
+# Kernels against the machine's ceilings, then whole forwards of the two models.
+bench-engine: setup
+	cargo bench $(CARGO_FLAGS) --bench kernels
+	cargo bench $(CARGO_FLAGS) --bench forward -- $(FIRSTLIGHT_MODEL) bf16
+	cargo bench $(CARGO_FLAGS) --bench forward -- gpt2 bf16
+
+# What the pair adds to a model that takes no time, then the two standard workloads on SmolLM2.
+bench-pair: build
+	@scripts/bench_pair.sh
+
+bench-peers:
+	@echo "make $@: missing: side-by-side runs with other servers are not written yet" >&2; exit 1

@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.."
 . scripts/pair.sh
 
 out=out/demo
-start_pair "$out" --model "$FIRSTLIGHT_MODEL" --dtype bf16
+start_pair "$out" --model "$FIRSTLIGHT_MODEL" --model-name SmolLM2-135M-Instruct --dtype bf16 \
+    -- --model "$FIRSTLIGHT_MODEL"
 
 echo
 echo 'The capital of France is'
@@ -15,8 +16,6 @@ target/release/bench-client complete --target "$SCHEDULER" --max-new-tokens 48 '
 echo
 
 # Fewer prompts per round than requests in the burst, so that queue wait shows.
-target/release/bench-client run --target "$SCHEDULER" --admin "$ADMIN" --engine "$ENGINE" \
-    --num-requests 64 --unique-prompts --max-new-tokens 32 --no-stop-on-eos \
-    --prefill-max-batch-size 16 --json-out "$out/run.json"
-
-python3 scripts/check_run.py "$out/run.json"
+target/release/bench-client run --target "$SCHEDULER" --admin "$ADMIN" \
+    --run-label demo --num-requests 64 --unique-prompts --max-new-tokens 32 --no-stop-on-eos \
+    --prefill-max-batch-size 16 --require-closed --json-out "$out/run.json"

@@ -1,11 +1,17 @@
-# Sourced by scripts that need a running pair. `start_pair OUT ENGINE-FLAG...` starts
-# engine-svc and scheduler-svc on loopback, waits until both report SERVING and sets
-# SCHEDULER, ADMIN and ENGINE (host:port). Both stop when the script ends, however it ends.
+# Sourced by scripts that need a running pair. `start_pair OUT ENGINE-FLAG... -- SCHEDULER-FLAG...`
+# starts engine-svc and scheduler-svc on loopback, waits until both report SERVING and sets
+# SCHEDULER and ADMIN (host:port). Both stop when the script ends, however it ends, or with
+# `stop_services` to make room for another pair.
 
 pair_pids=()
 
 start_pair() {
-    local out=$1
+    local out=$1 engine_flags=()
+    shift
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do
+        engine_flags+=("$1")
+        shift
+    done
     shift
     mkdir -p "$out"
     trap stop_pair EXIT
@@ -15,21 +21,22 @@ start_pair() {
     # The default ports where they are free, else any that are.
     local ports
     read -r -a ports <<<"$(python3 scripts/free_ports.py 7070 7071 7072 9070 9071)"
-    SCHEDULER=127.0.0.1:${ports[0]} ENGINE=127.0.0.1:${ports[1]} ADMIN=127.0.0.1:${ports[2]}
+    SCHEDULER=127.0.0.1:${ports[0]} ADMIN=127.0.0.1:${ports[2]}
+    local engine=127.0.0.1:${ports[1]}
 
     start_service "$out/engine.log" target/release/engine-svc \
-        --listen "$ENGINE" --metrics-listen "127.0.0.1:${ports[4]}" "$@"
-    start_service "$out/scheduler.log" target/release/scheduler-svc --engine "$ENGINE" --model "$FIRSTLIGHT_MODEL" \
-        --listen "$SCHEDULER" --admin-listen "$ADMIN" --metrics-listen "127.0.0.1:${ports[3]}"
-    await_healthy "$out/engine.log" target/release/engine-svc "$ENGINE" "${pair_pids[0]}"
+        --listen "$engine" --metrics-listen "127.0.0.1:${ports[4]}" "${engine_flags[@]}"
+    start_service "$out/scheduler.log" target/release/scheduler-svc --engine "$engine" \
+        --listen "$SCHEDULER" --admin-listen "$ADMIN" --metrics-listen "127.0.0.1:${ports[3]}" "$@"
+    await_healthy "$out/engine.log" target/release/engine-svc "$engine" "${pair_pids[0]}"
     await_healthy "$out/scheduler.log" target/release/scheduler-svc "$SCHEDULER" "${pair_pids[1]}"
 }
 
-# start_service LOG COMMAND...
+# start_service LOG COMMAND... Its flags say all; FIRSTLIGHT_MODEL would count as --model.
 start_service() {
     local log=$1
     shift
-    "$@" >"$log" 2>&1 &
+    env -u FIRSTLIGHT_MODEL "$@" >"$log" 2>&1 &
     pair_pids+=($!)
 }
 
@@ -37,7 +44,7 @@ start_service() {
 await_healthy() {
     local log=$1 program=$2 address=$3 pid=$4
     for _ in $(seq 600); do
-        if "$program" healthcheck --addr "$address" >/dev/null 2>&1; then
+        if "$program" healthcheck "$address" >/dev/null 2>&1; then
             echo "$(basename "$program") is serving on $address"
             return
         fi
@@ -52,10 +59,9 @@ await_healthy() {
     exit 1
 }
 
-# Drain first, then insist: a second SIGTERM stops a service at once.
-stop_pair() {
-    local status=$? pid
-    trap '' INT TERM
+# Drain first, then insist.
+stop_services() {
+    local pid
     for pid in "${pair_pids[@]}"; do kill -TERM "$pid" 2>/dev/null || true; done
     for _ in $(seq 50); do
         kill -0 "${pair_pids[@]}" 2>/dev/null || break
@@ -65,5 +71,12 @@ stop_pair() {
         kill -KILL "$pid" 2>/dev/null || true
         wait "$pid" 2>/dev/null || true
     done
+    pair_pids=()
+}
+
+stop_pair() {
+    local status=$?
+    trap '' INT TERM
+    stop_services
     exit "$status"
 }

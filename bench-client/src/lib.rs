@@ -6,9 +6,11 @@
 //! - [`target`]: how one request is sent to a server, and what the client saw of it
 //! - [`observe`]: spans, clocks and the budget lease of the services under load
 //! - [`join`]: ten stamps per request, taken by three processes, into one chain of segments (pure)
+//! - [`audit`]: whether counters and gauges kept elsewhere agree with what was measured
 //! - [`selfcheck`]: what the client itself adds to every figure
 //! - [`report`]: what the joined requests add up to, as text, JSON and files (pure)
 
+pub mod audit;
 pub mod command;
 pub mod flags;
 pub mod join;

@@ -43,9 +43,9 @@ fn smaller_weights_cost_little_quality() {
     println!("f32: perplexity {:.4}", exact.perplexity);
     for (name, options, most_worse, least_agreement) in [
         ("bf16", with(Dtype::Bf16), 0.005, 0.97),
-        ("the file's own blocks", with(Dtype::Auto), 0.01, 0.95),
-        ("int8", quantized(Quantize::Int8), 0.01, 0.95),
-        ("int4", quantized(Quantize::Int4), 0.25, 0.75),
+        ("the file's own blocks", with(Dtype::Auto), 0.01, 0.93),
+        ("int8", quantized(Quantize::Int8), 0.01, 0.90),
+        ("int4", quantized(Quantize::Int4), 0.25, 0.70),
     ] {
         let quality = measure(&options);
         let worse = quality.perplexity / exact.perplexity - 1.0;

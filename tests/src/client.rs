@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use firstlight_proto::v1::{
-    Finished, GenerateRequest, GenerateResponse, Stop, TokenIds, admin_client::AdminClient,
-    generate_request::Prompt, generate_response::Event, inference_client::InferenceClient,
+    Finished, GenerateRequest, GenerateResponse, GetModelRequest, GetModelResponse, Stop, TokenIds,
+    admin_client::AdminClient, generate_request::Prompt, generate_response::Event,
+    inference_client::InferenceClient,
 };
 use tonic::{
     Request, Status, Streaming,
@@ -22,6 +23,8 @@ pub struct Client {
 /// A stream of tokens and what has been read of it.
 pub struct Stream {
     stream: Streaming<GenerateResponse>,
+    /// The request's id, as the response headers told it.
+    pub id: String,
     /// Read so far.
     pub reply: Reply,
 }
@@ -49,6 +52,24 @@ impl Client {
         Self { inference: InferenceClient::new(channel) }
     }
 
+    /// Connects with room for only 64 KiB of a stream that is not read; the transport's own default is 2 MiB.
+    ///
+    /// # Panics
+    /// When nobody listens at `address`.
+    pub async fn connect_narrow(address: &str) -> Self {
+        let endpoint = endpoint(address).expect("address").initial_stream_window_size(65_535);
+        Self { inference: InferenceClient::new(endpoint.connect().await.expect("scheduler")) }
+    }
+
+    /// The model that is served and the engines attached.
+    ///
+    /// # Panics
+    /// When the scheduler does not answer.
+    pub async fn model(&self) -> GetModelResponse {
+        let answer = self.inference.clone().get_model(GetModelRequest {}).await;
+        answer.expect("GetModel").into_inner()
+    }
+
     /// Sends `request`; returns when the response headers are there, that is, when it is queued.
     ///
     /// # Errors
@@ -56,8 +77,10 @@ impl Client {
     pub async fn open(&self, request: impl tonic::IntoRequest<GenerateRequest>) -> Result<Stream, Status> {
         let mut inference = self.inference.clone();
         let opened = inference.generate(request);
-        let stream = wait::within_patience("response headers", opened).await?.into_inner();
-        Ok(Stream { stream, reply: Reply::default() })
+        let response = wait::within_patience("response headers", opened).await?;
+        let id = response.metadata().get("x-request-id").map(|id| id.to_str().expect("an id in ASCII"));
+        let id = id.unwrap_or_default().to_owned();
+        Ok(Stream { stream: response.into_inner(), id, reply: Reply::default() })
     }
 
     /// Sends `request` and reads its stream to the end.
@@ -152,8 +175,9 @@ pub async fn admin(address: &str) -> AdminClient<Channel> {
 }
 
 pub(crate) async fn channel(address: &str) -> Result<Channel, Error> {
-    Endpoint::from_shared(format!("http://{address}"))?
-        .connect_timeout(Duration::from_secs(2))
-        .connect()
-        .await
+    endpoint(address)?.connect().await
+}
+
+fn endpoint(address: &str) -> Result<Endpoint, Error> {
+    Ok(Endpoint::from_shared(format!("http://{address}"))?.connect_timeout(Duration::from_secs(2)))
 }

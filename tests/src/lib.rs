@@ -3,15 +3,19 @@
 //! - [`assets`]: the programs under test, the model, the golden files
 //! - [`service`]: one running process; it ends with the test
 //! - [`pair`]: engines and a scheduler wired together
+//! - [`relay`]: a way between scheduler and engine that a test can cut
 //! - [`client`]: requests to the pair, and what came back
 //! - [`pki`]: certificates for one test
+//! - [`bench`]: runs of `bench-client` against a pair
 //! - [`scrape`]: metrics of a service
 //! - [`wait`]: bounded waiting
 
 pub mod assets;
+pub mod bench;
 pub mod client;
 pub mod pair;
 pub mod pki;
+pub mod relay;
 pub mod scrape;
 pub mod service;
 pub mod wait;

@@ -5,6 +5,7 @@ use std::{fs, path::PathBuf};
 use crate::{
     assets,
     client::Client,
+    relay::Relay,
     service::{Service, free_address},
     wait,
 };
@@ -21,12 +22,15 @@ pub struct Pair {
     pub scheduler_metrics: String,
     /// The engines' metrics listeners, in the order of `engines`.
     pub engine_metrics: Vec<String>,
+    /// What lies between the scheduler and each engine, when it was asked for.
+    pub relays: Vec<Relay>,
     folder: PathBuf,
 }
 
 /// What to start.
 pub struct Plan {
     engines: usize,
+    relayed: bool,
     engine_flags: Vec<String>,
     scheduler_flags: Vec<String>,
 }
@@ -55,7 +59,7 @@ impl Pair {
 
 impl Plan {
     fn new() -> Self {
-        Self { engines: 1, engine_flags: Vec::new(), scheduler_flags: Vec::new() }
+        Self { engines: 1, relayed: false, engine_flags: Vec::new(), scheduler_flags: Vec::new() }
     }
 
     fn model(self, path: PathBuf) -> Self {
@@ -84,26 +88,39 @@ impl Plan {
         self
     }
 
+    /// Puts a relay between the scheduler and each engine.
+    #[must_use]
+    pub fn relayed(mut self) -> Self {
+        self.relayed = true;
+        self
+    }
+
     /// Starts all and waits until the scheduler is ready to serve.
     pub async fn start(self) -> Pair {
         let folder = assets::scratch_folder();
-        let (mut engines, mut engine_metrics) = (Vec::new(), Vec::new());
+        let (mut engines, mut engine_metrics, mut relays) = (Vec::new(), Vec::new(), Vec::new());
         for index in 0..self.engines {
             let (listen, metrics) = (free_address(), free_address());
             let mut args = listeners(&[("--listen", &listen), ("--metrics-listen", &metrics)]);
             args.extend(self.engine_flags.iter().cloned());
             engines.push(Service::start(&format!("engine-{index}"), "engine-svc", &listen, &args, &folder));
             engine_metrics.push(metrics);
+            if self.relayed {
+                relays.push(Relay::to(&listen).await);
+            }
         }
         let (listen, admin, metrics) = (free_address(), free_address(), free_address());
         let mut args =
             listeners(&[("--listen", &listen), ("--admin-listen", &admin), ("--metrics-listen", &metrics)]);
-        for engine in &engines {
-            args.extend(["--engine".to_owned(), engine.address.clone()]);
-        }
+        let dialled = match self.relayed {
+            true => relays.iter().map(|relay| &relay.address).collect::<Vec<_>>(),
+            false => engines.iter().map(|engine| &engine.address).collect(),
+        };
+        args.extend(dialled.into_iter().flat_map(|address| ["--engine".to_owned(), address.clone()]));
         args.extend(self.scheduler_flags);
         let scheduler = Service::start("scheduler", "scheduler-svc", &listen, &args, &folder);
-        let mut pair = Pair { scheduler, engines, admin, scheduler_metrics: metrics, engine_metrics, folder };
+        let mut pair =
+            Pair { scheduler, engines, admin, scheduler_metrics: metrics, engine_metrics, relays, folder };
         for engine in &mut pair.engines {
             wait::within_patience("an engine that is ready", engine.ready()).await;
         }

@@ -5,29 +5,35 @@ use tokio::{
     net::TcpStream,
 };
 
-/// The sum over all series called `name` at `http://ADDRESS/metrics`; `None` when there is none.
-///
-/// # Panics
-/// When the service does not answer.
-pub async fn metric(address: &str, name: &str) -> Option<f64> {
-    let body = metrics(address).await;
-    let series = body.lines().filter_map(|line| {
-        let rest = line.strip_prefix(name)?;
-        let (labels, value) = rest.rsplit_once(' ')?;
-        (labels.is_empty() || labels.starts_with('{')).then(|| value.parse::<f64>().ok())?
-    });
-    series.reduce(|sum, value| sum + value)
-}
+/// One answer of `/metrics`: values that belong to one moment.
+pub struct Page(String);
 
-/// The whole page.
-///
-/// # Panics
-/// When the service does not answer.
-pub async fn metrics(address: &str) -> String {
-    let mut stream = TcpStream::connect(address).await.expect("metrics listener");
-    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.expect("metrics request");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.expect("metrics answer");
-    answer
+impl Page {
+    /// Asks `http://ADDRESS/metrics`.
+    ///
+    /// # Panics
+    /// When the service does not answer.
+    pub async fn of(address: &str) -> Self {
+        let mut stream = TcpStream::connect(address).await.expect("metrics listener");
+        let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.expect("metrics request");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("metrics answer");
+        Self(answer)
+    }
+
+    /// The sum over all series called `name`; 0 when there is none.
+    pub fn sum(&self, name: &str) -> f64 {
+        self.sum_where(name, "")
+    }
+
+    /// The same over those whose labels contain `label`, such as `by="client"`.
+    pub fn sum_where(&self, name: &str, label: &str) -> f64 {
+        let series = self.0.lines().filter_map(|line| {
+            let (labels, value) = line.strip_prefix(name)?.rsplit_once(' ')?;
+            let ours = labels.is_empty() || labels.starts_with('{');
+            (ours && labels.contains(label)).then(|| value.parse::<f64>().ok())?
+        });
+        series.sum()
+    }
 }

@@ -1,6 +1,8 @@
 //! One running process of the pair.
 
 use std::{
+    env,
+    ffi::OsString,
     fs,
     net::TcpListener,
     path::PathBuf,
@@ -42,6 +44,8 @@ impl Service {
         let log = folder.join(format!("{name}.log"));
         let mut command = Command::new(assets::program(program));
         command.args(args).stdin(Stdio::null()).stdout(Stdio::null());
+        // Flags say all; each is also a variable of the environment.
+        own_variables().for_each(|name| _ = command.env_remove(name));
         let child = spawn(&mut command, &log);
         Self { name: name.to_owned(), command, child, address: address.to_owned(), log }
     }
@@ -128,6 +132,22 @@ impl Drop for Service {
     }
 }
 
+/// Starts `program` with `args` that it must refuse: it ends by itself, with a status of failure; what it said.
+///
+/// # Panics
+/// When it serves, or crashes.
+pub async fn refused(program: &str, args: &[&str]) -> String {
+    let mut command = tokio::process::Command::new(assets::program(program));
+    command.args(args).args(["--log-format", "text"]).stdin(Stdio::null()).kill_on_drop(true);
+    own_variables().for_each(|name| _ = command.env_remove(name));
+    let ended =
+        wait::within_patience(&format!("a refusal of {args:?}"), command.output()).await.expect(program);
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(ended.status.code().is_some_and(|code| code != 0), "{args:?}: {}\n{said}", ended.status);
+    assert!(!said.contains("panicked"), "{args:?}: {said}");
+    said
+}
+
 /// A loopback address nobody listens on.
 ///
 /// # Panics
@@ -143,6 +163,10 @@ pub fn free_address() -> String {
         }
     }
     panic!("no free port on loopback");
+}
+
+fn own_variables() -> impl Iterator<Item = OsString> {
+    env::vars_os().map(|(name, _)| name).filter(|name| name.to_string_lossy().starts_with("FIRSTLIGHT_"))
 }
 
 fn spawn(command: &mut Command, log: &std::path::Path) -> Child {

@@ -52,7 +52,8 @@ pub async fn complete(flags: CompleteFlags) -> anyhow::Result<()> {
         bail!("{kind}: {message}");
     }
     let records = [record];
-    let joined = join(&records, &SpanStore::default(), &prober.map());
+    let spans = SpanStore::default();
+    let joined = join(&records, &spans, &prober.map());
     if let Some(chain) = &joined[0].chain {
         println!("\n{}", line(&records[0], chain));
     }

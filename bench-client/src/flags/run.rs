@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use firstlight_proto::{clock::Drift, inject::Injection};
 
-use crate::{report::slo::Slo, target::openai::Api};
+use crate::{audit::watch::Listeners, report::slo::Slo, target::openai::Api};
 
 use super::{
     budget::BudgetFlags, dataset::DatasetFlags, load::LoadFlags, sampling::SamplingFlags, server::ServerFlags,
@@ -35,6 +35,9 @@ pub struct RunFlags {
     /// What to write, and what counts as failure.
     #[command(flatten)]
     pub output: OutputFlags,
+    /// Balances with the services' own metrics.
+    #[command(flatten)]
+    pub audit: AuditFlags,
     /// Do not measure this client against a server of its own before the run.
     #[arg(long)]
     pub no_self_check: bool,
@@ -62,6 +65,30 @@ pub struct HttpFlags {
     /// Model to ask for; by default the one that is served.
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
+}
+
+/// The conservation audit.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Audit")]
+pub struct AuditFlags {
+    /// Fail unless requests, tokens, segment sums and Little's law agree with the services' own metrics;
+    /// the load must be their only traffic.
+    #[arg(long)]
+    pub audit: bool,
+    /// The scheduler's metrics listener.
+    #[arg(long, default_value = "127.0.0.1:9070", value_name = "HOST:PORT")]
+    pub scheduler_metrics: String,
+    /// Every engine's metrics listener.
+    #[arg(long, default_value = "127.0.0.1:9071", value_delimiter = ',', value_name = "HOST:PORT,…")]
+    pub engine_metrics: Vec<String>,
+}
+
+impl AuditFlags {
+    /// Where to scrape; `None` when no audit was asked for.
+    pub fn listeners(&self) -> Option<Listeners> {
+        let (scheduler, engines) = (self.scheduler_metrics.clone(), self.engine_metrics.clone());
+        self.audit.then_some(Listeners { scheduler, engines })
+    }
 }
 
 /// Output.

@@ -8,7 +8,7 @@ pub mod chain;
 pub mod sources;
 
 pub use chain::{CAUSES, Chain, LOST, Measured, PARTS, part_names};
-pub use sources::Source;
+pub use sources::{Source, Views};
 
 use firstlight_proto::clock::Stamp;
 
@@ -22,6 +22,8 @@ use crate::{
 pub struct Joined<'a> {
     /// The client's side.
     pub record: &'a Record,
+    /// The services' side.
+    pub views: Views<'a>,
     /// Its chain; `None` when it never got a first token.
     pub chain: Option<Chain>,
     /// Time in the scheduler's pending queue of a request without a first token, ns, when it is known.
@@ -30,7 +32,7 @@ pub struct Joined<'a> {
 
 /// Joins all records of a run with what the services told. Every joined request first tightens what is
 /// known of the scheduler's clock: nothing is received before it is sent.
-pub fn join<'a>(records: &'a [Record], spans: &SpanStore, clocks: &ClockMap) -> Vec<Joined<'a>> {
+pub fn join<'a>(records: &'a [Record], spans: &'a SpanStore, clocks: &ClockMap) -> Vec<Joined<'a>> {
     let views: Vec<_> = records.iter().map(|r| sources::views(r, spans.get(&r.id))).collect();
     let mut clocks = clocks.clone();
     for (record, view) in records.iter().zip(&views) {
@@ -46,6 +48,7 @@ pub fn join<'a>(records: &'a [Record], spans: &SpanStore, clocks: &ClockMap) -> 
     }
     let joined = records.iter().zip(views).map(|(record, view)| Joined {
         record,
+        views: view,
         chain: chain::chain(record, &view, &clocks),
         censored_queue_wait_ns: view.scheduler.filter(|_| record.first_token().is_none()).map(|s| {
             let still_pending = s.admit_ns == 0 && s.queued_ns != 0 && s.queue_wait_ns == 0;

@@ -285,7 +285,8 @@ fn a_request_without_a_first_token_still_has_its_wait() {
         ..s
     };
     let records = [record];
-    let joined = join(&records, &spans(Some(never), None), &world.clocks(MS, MS));
+    let spans = spans(Some(never), None);
+    let joined = join(&records, &spans, &world.clocks(MS, MS));
     assert!(joined[0].chain.is_none());
     assert_eq!(joined[0].censored_queue_wait_ns, Some(7 * MS));
 }

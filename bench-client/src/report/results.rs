@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::stats::Percentiles;
+use crate::audit::Audit;
 
 /// A run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -65,6 +66,8 @@ pub struct Results {
     pub goodput: Option<Goodput>,
     /// The server's own means, where it exports them.
     pub server: Option<ServerView>,
+    /// Balances with the services' own metrics; `null` without `--audit`.
+    pub audit: Option<Audit>,
     /// Whether the client was fit to measure.
     pub validity: Validity,
     /// What the figures mean.

@@ -16,6 +16,7 @@ use super::{
     validity::{Fitness, judge},
 };
 use crate::{
+    audit::Audit,
     join::{Chain, Joined, Source, part_names},
     target::{Outcome, Record},
 };
@@ -35,6 +36,8 @@ pub struct Facts {
     pub slo: Option<Slo>,
     /// What a peer says of itself.
     pub server: Option<ServerView>,
+    /// Balances with the services' own metrics.
+    pub audit: Option<Audit>,
 }
 
 /// Adds up a run, or several repeats of one.
@@ -87,6 +90,7 @@ pub fn summarize(joined: &[Joined<'_>], facts: Facts) -> Results {
         over_repeats: over_repeats(&repeats(joined)),
         goodput: facts.slo.map(|slo| goodput(&records, slo)),
         server: facts.server.map(|view| beside(view, ttft.mean())),
+        audit: facts.audit,
         definitions: definitions(),
         validity: judge(&send_lag, &ttft, facts.fitness),
         run: facts.run,

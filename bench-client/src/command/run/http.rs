@@ -11,7 +11,7 @@ use super::{output, passes::Passes, unique_label, workload::Workload};
 use crate::{
     flags::run::RunFlags,
     join,
-    observe::{ClockMap, SpanStore, clocks::own_domain, server_metrics::Snapshot},
+    observe::{ClockMap, SpanStore, clocks::own_domain, prometheus::Scrape, server_metrics},
     report::{
         Facts,
         results::{ClockInfo, RunInfo},
@@ -24,6 +24,7 @@ use crate::{
 const VOCAB_SIZE: u32 = 30_000;
 
 pub async fn run(flags: &RunFlags, base: &str, stop: &CancellationToken) -> anyhow::Result<ExitCode> {
+    anyhow::ensure!(!flags.audit.audit, "--audit needs Firstlight's own metrics");
     anyhow::ensure!(flags.budget.change().is_none(), "an OpenAI-compatible server takes no budget flags");
     let clock = Clock::with_drift(flags.clock_drift);
     let workload = Workload::of(flags, VOCAB_SIZE, true)?;
@@ -36,27 +37,29 @@ pub async fn run(flags: &RunFlags, base: &str, stop: &CancellationToken) -> anyh
     let own_lag = passes.self_check().await?;
     let server = Arc::new(Target::OpenAi(server));
     passes.warm_up(&server).await;
-    let before = snapshot(&server).await;
+    let before = metrics(&server).await;
     let (records, fitness) = passes.measure(&server).await;
-    let after = snapshot(&server).await;
+    let after = metrics(&server).await;
 
-    let joined = join::join(&records, &SpanStore::default(), &ClockMap::new(own_domain(false)?));
+    let spans = SpanStore::default();
+    let joined = join::join(&records, &spans, &ClockMap::new(own_domain(false)?));
     let facts = Facts {
         run: RunInfo { interrupted: stop.is_cancelled(), ..run },
         clock: ClockInfo::default(),
         dropped_spans: 0,
         fitness: fitness.with_own_lag(own_lag.as_ref()),
         slo: flags.output.slo,
-        server: before.zip(after).and_then(|(before, after)| before.until(&after)),
+        server: before.zip(after).and_then(|(before, after)| server_metrics::view(&before, &after)),
+        audit: None,
     };
     let results = summarize(&joined, facts);
     output::write(flags, &joined, &results)?;
     Ok(output::verdict(flags, &records, &results))
 }
 
-async fn snapshot(server: &Target) -> Option<Snapshot> {
+async fn metrics(server: &Target) -> Option<Scrape> {
     match server {
-        Target::OpenAi(server) => server.get("/metrics").await.ok().map(|text| Snapshot::parse(&text)),
+        Target::OpenAi(server) => server.get("/metrics").await.ok().map(|text| Scrape::parse(&text)),
         Target::Firstlight(_) => None,
     }
 }

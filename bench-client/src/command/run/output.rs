@@ -38,7 +38,8 @@ pub fn write(flags: &RunFlags, joined: &[Joined<'_>], results: &Results) -> anyh
     Ok(())
 }
 
-/// Failure when requests failed, a chain is open that must close, or Ctrl-C cut the run short.
+/// Failure when requests failed, a chain is open that must close, the audit found a disagreement, or
+/// Ctrl-C cut the run short.
 pub fn verdict(flags: &RunFlags, records: &[Record], results: &Results) -> ExitCode {
     let mut bad = results.run.interrupted;
     let failed = records.iter().find_map(|r| match &r.outcome {
@@ -52,6 +53,14 @@ pub fn verdict(flags: &RunFlags, records: &[Record], results: &Results) -> ExitC
     let percent = results.unexplained.percent_of_ttft.unwrap_or(100.0).abs();
     if flags.output.require_closed && (results.unexplained.open > 0 || percent > CLOSED_PERCENT) {
         eprintln!("{} chains do not close; {percent:.3} % of TTFT is unexplained", results.unexplained.open);
+        bad = true;
+    }
+    for check in results.audit.iter().flat_map(|audit| audit.disagreements()) {
+        let ((left, a), (right, b)) = (&check.left, &check.right);
+        eprintln!(
+            "audit: {}: {left} {a} and {right} {b} disagree (tolerance {:.6})",
+            check.what, check.tolerance
+        );
         bad = true;
     }
     if bad { ExitCode::FAILURE } else { ExitCode::SUCCESS }

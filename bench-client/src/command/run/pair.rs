@@ -15,6 +15,10 @@ use tonic::{
 
 use super::{budget, output, passes::Passes, unique_label, workload::Workload};
 use crate::{
+    audit::{
+        ledgers::{self, Scraped},
+        watch::AuditWatch,
+    },
     flags::run::RunFlags,
     join,
     observe::{
@@ -47,7 +51,7 @@ pub async fn run(flags: &RunFlags, stop: &CancellationToken) -> anyhow::Result<E
     let held = budget::hold(flags).await?;
     let measured = measure(&passes, &routes, scheduler, &prober).await;
     let budget = held.end().await;
-    let Measured { records, spans, fitness } = measured?;
+    let Measured { records, spans, fitness, scraped } = measured?;
     prober.burst().await.unwrap_or_else(|error| tracing::warn!(%error, "no clock probes after the run"));
 
     let clocks = prober.map();
@@ -59,6 +63,7 @@ pub async fn run(flags: &RunFlags, stop: &CancellationToken) -> anyhow::Result<E
         fitness: fitness.with_own_lag(own_lag.as_ref()),
         slo: flags.output.slo,
         server: None,
+        audit: scraped.map(|scraped| ledgers::audit(&joined, &scraped)),
     };
     let results = summarize(&joined, facts);
     output::write(flags, &joined, &results)?;
@@ -70,6 +75,7 @@ struct Measured {
     records: Vec<Record>,
     spans: SpanStore,
     fitness: Fitness,
+    scraped: Option<Scraped>,
 }
 
 async fn measure(
@@ -85,6 +91,10 @@ async fn measure(
     passes.warm_up(&warm).await;
 
     let watch = Watch::open(scheduler, routes, label).await.context("watching the services' spans")?;
+    let audit = match flags.audit.listeners() {
+        Some(listeners) => Some(AuditWatch::start(passes.clock, listeners).await?),
+        None => None,
+    };
     let probing = CancellationToken::new();
     let prober = tokio::spawn(prober.clone().keep_probing(probing.clone()));
     let (records, fitness) = passes.measure(&Arc::new(Target::Firstlight(server))).await;
@@ -95,7 +105,11 @@ async fn measure(
     let sent = records.iter().filter(|r| r.sent.is_some()).count();
     let mut spans = watch.collect(sent, SPAN_PATIENCE).await;
     spans.forget(flags.drop_spans, flags.load.load_seed);
-    Ok(Measured { records, spans, fitness })
+    let scraped = match audit {
+        Some(audit) => Some(audit.finish().await?),
+        None => None,
+    };
+    Ok(Measured { records, spans, fitness, scraped })
 }
 
 async fn model(scheduler: Channel) -> anyhow::Result<GetModelResponse> {

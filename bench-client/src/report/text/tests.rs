@@ -1,7 +1,13 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::report::results::{ClockInfo, ClockPoint, Slowest};
+use crate::{
+    join::part_names,
+    report::{
+        results::{ClockInfo, ClockPoint, SegmentStats, Slowest},
+        stats::Percentiles,
+    },
+};
 
 fn times(ms: f64, n: usize) -> Percentiles {
     let t = Some(ms);

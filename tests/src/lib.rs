@@ -5,8 +5,8 @@
 //! - [`pair`]: engines and a scheduler wired together
 //! - [`relay`]: a way between scheduler and engine that a test can cut
 //! - [`client`]: requests to the pair, and what came back
-//! - [`bench`]: runs of `bench-client` against a pair
 //! - [`pki`]: certificates for one test
+//! - [`bench`]: runs of `bench-client` against a pair
 //! - [`scrape`]: metrics of a service
 //! - [`wait`]: bounded waiting
 

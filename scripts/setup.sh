@@ -23,6 +23,7 @@ if command -v python3 >/dev/null 2>&1 && ! python3 -m pip --version >/dev/null 2
     missing="$missing
   pip: the Python module, apt install python3-pip"
 fi
+[ "${1-}" != --tests ] || need curl "apt install curl"
 if [ -n "$missing" ]; then
     echo "setup: missing on this machine:$missing" >&2
     exit 1
@@ -44,4 +45,9 @@ if [ "${1-}" = --tests ] && ! cargo nextest --version >/dev/null 2>&1; then
         echo "setup: missing: cargo-nextest $NEXTEST_VERSION (reason above)" >&2
         exit 1
     }
+fi
+
+# Fetched here, where nothing waits for them with a limit of its own.
+if [ "${1-}" = --tests ]; then
+    deploy/check/tools.sh >/dev/null
 fi

@@ -7,7 +7,11 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use firstlight_proto::{
     clock::{Clock, Drift},
     inject::{Injection, Injections},
-    serve::{health::Healthcheck, logging::LogFormat},
+    serve::{
+        health::{HealthListen, Healthcheck},
+        listen::ServerTls,
+        logging::LogFormat,
+    },
 };
 use firstlight_sim::{cost::CostModel, planner::Limits};
 
@@ -43,6 +47,8 @@ pub struct Cli {
 pub enum Task {
     /// Asks a running engine for its health and exits 0 when it is SERVING.
     Healthcheck(Healthcheck),
+    /// Lists every metric that it exports.
+    Metrics,
 }
 
 /// How to serve.
@@ -129,9 +135,15 @@ pub struct CapacityArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Service")]
 pub struct ServiceArgs {
-    /// Where schedulers attach; port 0 takes a free one. There is no encryption and no login: keep it private.
+    /// Where schedulers attach; port 0 takes a free one. Without --tls-client-ca there is no login: keep it private.
     #[arg(long, env = "FIRSTLIGHT_LISTEN", value_name = "HOST:PORT", default_value = "127.0.0.1:7071")]
     pub listen: SocketAddr,
+    /// TLS for schedulers.
+    #[command(flatten)]
+    pub tls: ServerTls,
+    /// Health in the clear.
+    #[command(flatten)]
+    pub health: HealthListen,
     /// Where Prometheus reads /metrics.
     #[arg(
         long,
@@ -214,6 +226,8 @@ impl Serve {
         Ok(ServerConfig {
             name: self.service.name.clone(),
             listen: self.service.listen,
+            tls: self.service.tls.acceptor().context("TLS for schedulers")?,
+            health: self.service.health,
             clock: Clock::with_drift(self.service.clock_drift),
             limits: Limits { max_batch_size: 64, step_prefill_tokens: 512, decode_first: false },
             max_sequences: self.capacity.max_sequences,

@@ -13,6 +13,10 @@ async fn main() -> anyhow::Result<()> {
     let cli = Cli::parse();
     match cli.command {
         Some(Task::Healthcheck(check)) => check.run().await,
+        Some(Task::Metrics) => {
+            print!("{}", exporter::listing(metrics::METRICS));
+            Ok(())
+        }
         None => serve(cli.serve).await,
     }
 }

@@ -166,6 +166,8 @@ struct Forwards {
 impl EngineMetrics {
     /// Handles on the installed recorder; without one they count nothing.
     pub fn new() -> Self {
+        // Registered here too: watchers that lose spans may never come, and a rate needs its first 0.
+        drop(spans_dropped());
         Self {
             kv_blocks: gauge!(KV_BLOCKS),
             kv_blocks_free: gauge!(KV_BLOCKS_FREE),

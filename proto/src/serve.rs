@@ -4,8 +4,12 @@
 //! - [`shutdown`]: SIGTERM and Ctrl-C: drain first, stop at the second
 //! - [`health`]: the `healthcheck` subcommand, and reflection of the wire contract
 //! - [`metrics`]: metrics declared with name, unit, help and buckets together
+//! - [`listen`], [`dial`], [`tls`]: both ends of a connection, in the clear or over (mutual) TLS
 
+pub mod dial;
 pub mod health;
+pub mod listen;
 pub mod logging;
 pub mod metrics;
 pub mod shutdown;
+pub mod tls;

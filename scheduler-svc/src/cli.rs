@@ -6,7 +6,12 @@ use clap::{Args, Parser, Subcommand};
 use firstlight_proto::{
     clock::Drift,
     inject::Injection,
-    serve::{health::Healthcheck, logging::LogFormat},
+    serve::{
+        health::{HealthListen, Healthcheck},
+        listen::ServerTls,
+        logging::LogFormat,
+        tls::{Dialer, Identity, TlsError},
+    },
     v1,
 };
 
@@ -30,6 +35,8 @@ pub struct Cli {
 pub enum Command {
     /// Ask a running scheduler for its health; exits 0 when it is SERVING.
     Healthcheck(Healthcheck),
+    /// List every metric that it exports.
+    Metrics,
 }
 
 /// Flags of the service.
@@ -61,6 +68,16 @@ pub struct Flags {
     /// Prometheus metrics over HTTP.
     #[arg(long, value_name = "ADDR", env = "FIRSTLIGHT_METRICS_LISTEN", default_value = "127.0.0.1:9070")]
     pub metrics_listen: SocketAddr,
+
+    /// TLS for clients.
+    #[command(flatten)]
+    pub tls: ServerTls,
+    /// TLS to engines.
+    #[command(flatten)]
+    pub engine_tls: EngineTls,
+    /// Health in the clear.
+    #[command(flatten)]
+    pub health: HealthListen,
 
     /// Limits of admission.
     #[command(flatten)]
@@ -99,6 +116,39 @@ pub struct Flags {
     /// Let this process's clock run faster.
     #[arg(long, value_name = "PPM", env = "FIRSTLIGHT_CLOCK_DRIFT", hide = true, default_value_t = Drift::default())]
     pub clock_drift: Drift,
+}
+
+/// How engines are dialled; without an authority, in the clear. Files are read again when they change.
+#[derive(Args, Clone, Debug, Default)]
+pub struct EngineTls {
+    /// Dial engines over TLS and trust what this authority signed (PEM).
+    #[arg(long, value_name = "FILE", env = "FIRSTLIGHT_ENGINE_TLS_CA")]
+    pub engine_tls_ca: Option<PathBuf>,
+    /// Certificate chain to show to engines that ask for one (PEM).
+    #[arg(long, value_name = "FILE", requires_all = ["engine_tls_key", "engine_tls_ca"],
+          env = "FIRSTLIGHT_ENGINE_TLS_CERT")]
+    pub engine_tls_cert: Option<PathBuf>,
+    /// Private key of --engine-tls-cert (PEM).
+    #[arg(long, value_name = "FILE", requires = "engine_tls_cert", env = "FIRSTLIGHT_ENGINE_TLS_KEY")]
+    pub engine_tls_key: Option<PathBuf>,
+    /// Name that engines' certificates must hold; by default the host that is dialled.
+    #[arg(long, value_name = "NAME", requires = "engine_tls_ca", env = "FIRSTLIGHT_ENGINE_TLS_NAME")]
+    pub engine_tls_name: Option<String>,
+}
+
+impl EngineTls {
+    /// What dials engines over TLS; `None` without the flags.
+    ///
+    /// # Errors
+    /// When the files cannot be used.
+    pub fn dialer(&self) -> Result<Option<Dialer>, TlsError> {
+        let Some(ca) = self.engine_tls_ca.clone() else { return Ok(None) };
+        let identity = match (&self.engine_tls_cert, &self.engine_tls_key) {
+            (Some(cert), Some(key)) => Some(Identity { cert: cert.clone(), key: key.clone() }),
+            _ => None,
+        };
+        Dialer::new(ca, identity, self.engine_tls_name.clone()).map(Some)
+    }
 }
 
 /// Limits of admission; what is not given has its default.

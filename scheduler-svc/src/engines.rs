@@ -18,6 +18,7 @@ use std::sync::Arc;
 use firstlight_proto::{
     clock::{Clock, Stamp},
     inject::Injections,
+    serve::tls::Dialer,
     v1,
 };
 use tokio::sync::{mpsc, watch};
@@ -31,6 +32,7 @@ pub type ClockView = Option<Arc<v1::ClockOffset>>;
 
 /// What a link tells the owner of the core. In order within an attachment; `Attached` comes first.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly every event is `Said`: a box each would cost more")]
 pub enum Event {
     /// An engine is attached.
     Attached(Box<Attached>),
@@ -80,6 +82,8 @@ pub struct Context {
     pub domain: Arc<v1::ClockDomain>,
     /// The vocabulary of our tokenizer, if there is one.
     pub vocabulary: Option<Vocabulary>,
+    /// How engines are dialled; `None`: in the clear.
+    pub tls: Option<Dialer>,
     /// Delays to inject (`dispatch`, `return`).
     pub injections: Arc<Injections>,
     /// To the owner of the core.

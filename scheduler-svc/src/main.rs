@@ -13,6 +13,10 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     match cli.command {
         Some(Command::Healthcheck(check)) => runtime.block_on(check.run()),
+        Some(Command::Metrics) => {
+            print!("{}", pages::listing(metrics::ALL));
+            Ok(())
+        }
         None => runtime.block_on(serve(cli.serve)),
     }
 }

@@ -68,8 +68,8 @@ mod tests {
             };
             set_gauges(&core.gauges(now), &[engine]);
             set_budget(&Budget::default(), 1, false, 2048);
-            count_engine("firstlight_link_attachments_total", "e");
-            count_engine("firstlight_link_losses_total", "e");
+            count_engine("firstlight_link_attachments_total", "e", 1);
+            count_engine("firstlight_link_losses_total", "e", 1);
         });
         let page = recorder.handle().render();
         let types: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use firstlight_proto::{
     clock::Clock,
     inject::Injections,
-    serve::{health::add_reflection, shutdown::Shutdown},
+    serve::{health::add_reflection, listen, shutdown::Shutdown, tls::Acceptor},
     v1::{
         ClockDomain, admin_server::AdminServer, inference_server::InferenceServer,
         telemetry_server::TelemetryServer,
@@ -18,10 +18,7 @@ use tokio::{
     task::JoinSet,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic::{
-    service::RoutesBuilder,
-    transport::{Server, server::TcpIncoming},
-};
+use tonic::{service::RoutesBuilder, transport::Server};
 
 use crate::{
     cli::{Flags, seconds},
@@ -84,6 +81,8 @@ pub async fn start(flags: Flags, shutdown: Shutdown) -> anyhow::Result<Running> 
     let budgets = Budgets::new(&flags.budget.change()).context("budget flags")?;
     let slo_ttft = seconds("--slo-ttft", flags.slo_ttft / 1e3)?;
     let stall = seconds("--stall-seconds", flags.stall_seconds)?;
+    let client_tls = flags.tls.acceptor().context("TLS for clients")?;
+    let engine_tls = flags.engine_tls.dialer().context("TLS to engines")?;
     let tokenizer = load_tokenizer(&flags).await?;
     let injections = Arc::new(Injections::new(flags.inject_delay.clone()));
     let telemetry = Arc::new(Telemetry {
@@ -113,6 +112,7 @@ pub async fn start(flags: Flags, shutdown: Shutdown) -> anyhow::Result<Running> 
         clock: telemetry.clock,
         domain: telemetry.domain.clone(),
         vocabulary,
+        tls: engine_tls,
         injections: injections.clone(),
         events,
     };
@@ -132,7 +132,7 @@ pub async fn start(flags: Flags, shutdown: Shutdown) -> anyhow::Result<Running> 
     routes
         .add_service(InferenceServer::new(inference).max_decoding_message_size(MAX_MESSAGE))
         .add_service(TelemetryServer::new(TelemetryService { telemetry: telemetry.clone() }))
-        .add_service(health_service);
+        .add_service(health_service.clone());
     add_reflection(&mut routes)?;
     let mut admin_routes = RoutesBuilder::default();
     admin_routes.add_service(AdminServer::new(AdminService { dispatcher: dispatcher.clone() }));
@@ -142,8 +142,9 @@ pub async fn start(flags: Flags, shutdown: Shutdown) -> anyhow::Result<Running> 
     let done = CancellationToken::new();
     let mut tasks = JoinSet::new();
     tasks.spawn(done_when_drained(shutdown.clone(), open, done.clone()));
-    tasks.spawn(serve(listener, routes, done.clone()));
-    tasks.spawn(serve(admin_listener, admin_routes, done.clone()));
+    flags.health.serve(health_service, done.clone()).await?;
+    tasks.spawn(serve(listener, client_tls, routes, done.clone()));
+    tasks.spawn(serve(admin_listener, None, admin_routes, done.clone()));
     spawn(&mut tasks, dispatch.run(done.clone()));
     spawn(&mut tasks, roster.run(links, done.clone()));
     spawn(&mut tasks, watchdog::run(dispatcher.clone(), telemetry, stall, stalled, done.clone()));
@@ -167,9 +168,13 @@ async fn bind(flag: &str, addr: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(addr).await.with_context(|| format!("{flag} {addr}: cannot listen"))
 }
 
-async fn serve(listener: TcpListener, routes: RoutesBuilder, done: CancellationToken) -> anyhow::Result<()> {
-    let incoming =
-        TcpIncoming::from(listener).with_nodelay(Some(true)).with_keepalive(Some(Duration::from_secs(30)));
+async fn serve(
+    listener: TcpListener,
+    tls: Option<Acceptor>,
+    routes: RoutesBuilder,
+    done: CancellationToken,
+) -> anyhow::Result<()> {
+    let incoming = listen::incoming(listener, tls);
     let serving = Server::builder()
         .max_concurrent_streams(MAX_STREAMS)
         .http2_max_pending_accept_reset_streams(Some(MAX_RESETS))

@@ -49,7 +49,7 @@ pub fn fixtures() -> PathBuf {
 }
 
 /// A new folder of this test under the build folder; the caller removes it.
-pub(crate) fn scratch_folder() -> PathBuf {
+pub fn scratch_folder() -> PathBuf {
     let folder = build_folder().join("tests").join(uuid::Uuid::now_v7().to_string());
     std::fs::create_dir_all(&folder).expect("scratch folder");
     folder

@@ -5,6 +5,7 @@
 //! - [`pair`]: engines and a scheduler wired together
 //! - [`relay`]: a way between scheduler and engine that a test can cut
 //! - [`client`]: requests to the pair, and what came back
+//! - [`pki`]: certificates for one test
 //! - [`bench`]: runs of `bench-client` against a pair
 //! - [`scrape`]: metrics of a service
 //! - [`wait`]: bounded waiting
@@ -13,6 +14,7 @@ pub mod assets;
 pub mod bench;
 pub mod client;
 pub mod pair;
+pub mod pki;
 pub mod relay;
 pub mod scrape;
 pub mod service;

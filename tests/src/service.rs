@@ -71,6 +71,11 @@ impl Service {
         self.signal(Signal::TERM);
     }
 
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// SIGKILL, and its end awaited.
     pub fn kill(&mut self) {
         self.child.kill().expect("kill");

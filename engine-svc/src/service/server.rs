@@ -10,15 +10,17 @@ use anyhow::Context as _;
 use firstlight_proto::{
     clock::Clock,
     inject::Injections,
-    serve::{health, shutdown::Shutdown},
+    serve::{
+        health::{self, HealthListen},
+        listen,
+        shutdown::Shutdown,
+        tls::Acceptor,
+    },
     v1::{self, ClockDomain, engine_server::EngineServer, telemetry_server::TelemetryServer},
 };
 use firstlight_sim::planner::{Limits, Shape};
-use tokio::{sync::oneshot, task::JoinHandle};
-use tonic::{
-    service::RoutesBuilder,
-    transport::{Server, server::TcpIncoming},
-};
+use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
+use tonic::{service::RoutesBuilder, transport::Server};
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use super::{
@@ -47,6 +49,10 @@ pub struct ServerConfig {
     pub name: String,
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// TLS on that listener; `None`: in the clear.
+    pub tls: Option<Acceptor>,
+    /// A listener for health alone.
+    pub health: HealthListen,
     /// The clock of every stamp.
     pub clock: Clock,
     /// Limits until a scheduler sets others.
@@ -87,11 +93,11 @@ impl Live {
     /// # Errors
     /// When the address cannot be bound.
     pub async fn listen(config: ServerConfig, shutdown: Shutdown) -> anyhow::Result<Self> {
-        let incoming = TcpIncoming::bind(config.listen)
-            .with_context(|| format!("--listen {}: cannot listen", config.listen))?
-            .with_nodelay(Some(true))
-            .with_keepalive(Some(Duration::from_secs(30)));
-        let addr = incoming.local_addr()?;
+        let listener = TcpListener::bind(config.listen)
+            .await
+            .with_context(|| format!("--listen {}: cannot listen", config.listen))?;
+        let addr = listener.local_addr()?;
+        let incoming = listen::incoming(listener, config.tls.clone());
         let identity = Identity {
             name: name_or_address(&config.name, addr)?,
             clock: config.clock,
@@ -116,7 +122,7 @@ impl Live {
         };
         let mut routes = RoutesBuilder::default();
         routes
-            .add_service(health_service)
+            .add_service(health_service.clone())
             .add_service(EngineServer::new(engine).max_decoding_message_size(MAX_MESSAGE))
             .add_service(TelemetryServer::new(telemetry));
         health::add_reflection(&mut routes)?;
@@ -124,6 +130,7 @@ impl Live {
             .max_concurrent_streams(Some(MAX_STREAMS))
             .http2_keepalive_interval(Some(Duration::from_secs(10)))
             .add_routes(routes.routes());
+        config.health.serve(health_service, shutdown.stop.clone()).await?;
         let stop = shutdown.stop.clone();
         let serving = tokio::spawn(server.serve_with_incoming_shutdown(incoming, stop.cancelled_owned()));
         Ok(Self {

@@ -13,7 +13,7 @@ use engine_svc::{
 use firstlight_proto::{
     clock::Clock,
     inject::{Injection, Injections},
-    serve::shutdown::Shutdown,
+    serve::{health::HealthListen, shutdown::Shutdown},
     v1::{
         Admit, Cancel, EngineMessage, Hello, Open, RowEnd, SchedulerMessage, Sequence, SetLimits, Step,
         engine_client::EngineClient, engine_message, scheduler_message,
@@ -75,6 +75,8 @@ impl Engine {
         let config = ServerConfig {
             name: "engine".into(),
             listen: "127.0.0.1:0".parse().unwrap(),
+            tls: None,
+            health: HealthListen::default(),
             clock: Clock::new(),
             limits: Limits { max_batch_size: 8, step_prefill_tokens: 64, decode_first: false },
             max_sequences: 64,

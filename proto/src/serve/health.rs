@@ -1,12 +1,16 @@
 //! Health over gRPC (grpc.health.v1): the `healthcheck` subcommand, and reflection of the contract.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use tonic::transport::Endpoint;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::{Endpoint, Server};
 use tonic_health::pb::{
-    HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
+    HealthCheckRequest,
+    health_check_response::ServingStatus,
+    health_client::HealthClient,
+    health_server::{Health, HealthServer},
 };
 
 /// Health service name that tells whether the process works at all; overload never turns it off.
@@ -59,6 +63,39 @@ impl Healthcheck {
         let response = HealthClient::new(channel).check(request).await;
         let response = response.with_context(|| format!("health of {:?} at {}", self.service, self.addr))?;
         Ok(response.into_inner().status())
+    }
+}
+
+/// Flag of a listener for health alone.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub struct HealthListen {
+    /// Answer health here too, in the clear: for probes that cannot speak TLS, such as the kubelet's.
+    #[arg(long, value_name = "HOST:PORT", env = "FIRSTLIGHT_HEALTH_LISTEN")]
+    pub health_listen: Option<SocketAddr>,
+}
+
+impl HealthListen {
+    /// Serves `health` there until `stop`; does nothing without the flag.
+    ///
+    /// # Errors
+    /// When the address cannot be bound.
+    pub async fn serve(
+        self,
+        health: HealthServer<impl Health>,
+        stop: CancellationToken,
+    ) -> anyhow::Result<()> {
+        let Some(addr) = self.health_listen else { return Ok(()) };
+        let listener = tokio::net::TcpListener::bind(addr)
+            .await
+            .with_context(|| format!("--health-listen {addr}: cannot listen"))?;
+        let server = Server::builder().add_service(health);
+        tokio::spawn(async move {
+            let serving = server.serve_with_incoming(super::listen::incoming(listener, None));
+            if let Some(Err(error)) = stop.run_until_cancelled(serving).await {
+                tracing::error!(%error, "health listener ended");
+            }
+        });
+        Ok(())
     }
 }
 

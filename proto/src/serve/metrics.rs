@@ -38,6 +38,20 @@ pub struct Metric {
     pub labels: &'static [&'static str],
 }
 
+/// What the `metrics` subcommand prints: one declared metric a line, tab-separated under a heading.
+pub fn listing(declared: &[Metric]) -> String {
+    let mut lines = String::from("name\tkind\tunit\tlabels\thelp\n");
+    for Metric { name, kind, unit, help, labels } in declared {
+        let kind = match kind {
+            Kind::Counter | Kind::SecondsCounter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram(_) => "histogram",
+        };
+        lines += &format!("{name}\t{kind}\t{}\t{}\t{help}\n", unit.as_str(), labels.join(","));
+    }
+    lines
+}
+
 /// Buckets for the parts of TTFT, in seconds: 100 µs to 120 s.
 pub const TTFT_BUCKETS: &[f64] = &[
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,

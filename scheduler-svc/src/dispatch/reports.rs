@@ -59,7 +59,9 @@ impl Dispatch {
             engine = %hello.name, %address, model = %hello.model, backend = %hello.backend,
             kv_blocks = hello.kv_blocks, again, "engine attached"
         );
-        count_engine("firstlight_link_attachments_total", &hello.name);
+        count_engine("firstlight_link_attachments_total", &hello.name, 1);
+        // There from the start: nobody sees a counter grow that is born at 1.
+        count_engine("firstlight_link_losses_total", &hello.name, 0);
         let geometry = Geometry {
             context: Tokens(hello.context_length),
             block_size: Tokens(hello.block_size.max(1)),
@@ -91,7 +93,7 @@ impl Dispatch {
         let Some(attached) = self.engines.remove(&engine) else { return };
         let now = self.now();
         let requeued = self.core.observe(now, Report::Lost { engine });
-        count_engine("firstlight_link_losses_total", &attached.name);
+        count_engine("firstlight_link_losses_total", &attached.name, 1);
         tracing::warn!(engine = %attached.name, reason, requeued = requeued.len(), "engine lost");
         self.requeue(&requeued, now);
         self.publish_served();

@@ -12,6 +12,7 @@ use firstlight_proto::{
     clock::Stamp,
     inject::{Injections, Segment},
     offset::{OffsetEstimator, Probe},
+    serve::dial,
     v1::{
         self, engine_client::EngineClient, engine_message::Message as Up, scheduler_message::Message as Down,
     },
@@ -88,11 +89,11 @@ impl Attachment<'_> {
         let endpoint = Endpoint::from_shared(format!("http://{}", self.address))
             .map_err(|e| format!("address {}: {e}", self.address))?
             .connect_timeout(Duration::from_secs(3))
-            .tcp_nodelay(true)
             .http2_keep_alive_interval(Duration::from_secs(5))
             .keep_alive_timeout(Duration::from_secs(5))
             .keep_alive_while_idle(true);
-        let channel = endpoint.connect().await.map_err(|e| full_reason(&e))?;
+        let connector = dial::connector(self.context.tls.clone());
+        let channel = endpoint.connect_with_connector(connector).await.map_err(|e| full_reason(&e))?;
         let (down, messages) = mpsc::unbounded_channel();
         let open = v1::Open { scheduler: format!("scheduler-svc {}", std::process::id()), limits: None };
         down.send(Down::Open(open)).expect("the receiver is here");

@@ -62,7 +62,7 @@ pub fn set_budget(budget: &Budget, version: u64, leased: bool, step_prefill_toke
     gauge!("firstlight_budget_leased").set(if leased { 1.0 } else { 0.0 });
 }
 
-/// An engine was attached, or lost.
-pub fn count_engine(name: &'static str, engine: &str) {
-    counter!(name, "engine" => engine.to_owned()).increment(1);
+/// An engine was attached, or lost, so many times.
+pub fn count_engine(name: &'static str, engine: &str, times: u64) {
+    counter!(name, "engine" => engine.to_owned()).increment(times);
 }

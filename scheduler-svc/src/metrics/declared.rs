@@ -113,6 +113,12 @@ pub const ALL: &[Metric] = &[
     count("firstlight_stalls_total", "Stalls that the watchdog found.", &[]),
     level("firstlight_budget_limit", "Limits of the budget in force.", &["limit"]),
     level("firstlight_budget_version", "Version of the budget in force.", &[]),
+    count(
+        "firstlight_adaptive_gaps_total",
+        "Gaps between decode forwards with a prefill in between, as the adaptive policy saw them.",
+        &[],
+    ),
+    count("firstlight_adaptive_gaps_over_target_total", "Those longer than the ITL target.", &[]),
     level("firstlight_budget_leased", "1 while a lease overrides the base budget.", &[]),
 ];
 

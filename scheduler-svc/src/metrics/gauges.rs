@@ -30,6 +30,8 @@ pub fn set_gauges(core: &Gauges, engines: &[EngineGauges<'_>]) {
     let blocks: u64 = engines.iter().map(|e| u64::from(e.kv_blocks)).sum();
     let free: u64 = engines.iter().map(|e| u64::from(e.kv_blocks_free)).sum();
     gauge!("firstlight_kv_utilization_ratio").set(blocks.saturating_sub(free) as f64 / blocks.max(1) as f64);
+    counter!("firstlight_adaptive_gaps_total").absolute(core.controller.gaps);
+    counter!("firstlight_adaptive_gaps_over_target_total").absolute(core.controller.over_target);
     for engine in engines {
         let set =
             |name: &'static str, value: f64| gauge!(name, "engine" => engine.name.to_owned()).set(value);

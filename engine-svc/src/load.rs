@@ -24,7 +24,7 @@ pub fn load(serve: &Serve) -> anyhow::Result<Box<dyn Backend>> {
 /// A prefill and a decode forward in a block that nobody uses yet: pages are touched and threads started here, not
 /// in the first request's TTFT.
 fn warm_up(backend: &mut dyn Backend) -> anyhow::Result<()> {
-    let prompt = vec![0; backend.kv().block_tokens.min(backend.info().context_length) - 1];
+    let prompt = vec![0; backend.kv().block_tokens.min(backend.info().context_length).saturating_sub(1)];
     for (tokens, start) in [(&prompt[..], 0), (&[0], prompt.len())] {
         if !tokens.is_empty() {
             backend.forward(&[Chunk { tokens, start, blocks: &[0], sample: Some(&Sampling::GREEDY) }])?;

@@ -51,6 +51,15 @@ impl Pair {
         Plan::new().model(assets::tiny_llama())
     }
 
+    /// Waits until every engine is attached; one is enough for the scheduler to be ready.
+    pub async fn all_attached(&self) {
+        let client = self.client().await;
+        wait::until("every engine attached", || async {
+            (client.model().await.engines.len() == self.engines.len()).then_some(())
+        })
+        .await;
+    }
+
     /// A new connection to the scheduler.
     pub async fn client(&self) -> Client {
         Client::connect(&self.scheduler.address).await
@@ -125,6 +134,7 @@ impl Plan {
             wait::within_patience("an engine that is ready", engine.ready()).await;
         }
         wait::within_patience("a scheduler that is ready", pair.scheduler.ready()).await;
+        pair.all_attached().await;
         pair
     }
 }

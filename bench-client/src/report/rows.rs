@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Context as _;
 use firstlight_proto::cause;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::{
     join::{Joined, part_names},
@@ -22,7 +22,7 @@ use crate::{
 pub fn write_jsonl(path: &Path, joined: &[Joined<'_>]) -> anyhow::Result<()> {
     write(path, |out| {
         for request in joined {
-            writeln!(out, "{}", Value::Object(row(request)))?;
+            writeln!(out, "{}", Value::Object(row(request).into_iter().collect()))?;
         }
         Ok(())
     })
@@ -37,9 +37,9 @@ pub fn write_csv(path: &Path, joined: &[Joined<'_>]) -> anyhow::Result<()> {
         for (i, request) in joined.iter().enumerate() {
             let row = row(request);
             if i == 0 {
-                writeln!(out, "{}", row.keys().cloned().collect::<Vec<_>>().join(","))?;
+                writeln!(out, "{}", row.iter().map(|field| field.0.as_str()).collect::<Vec<_>>().join(","))?;
             }
-            writeln!(out, "{}", row.values().map(cell).collect::<Vec<_>>().join(","))?;
+            writeln!(out, "{}", row.iter().map(|field| cell(&field.1)).collect::<Vec<_>>().join(","))?;
         }
         Ok(())
     })
@@ -54,8 +54,8 @@ fn write(path: &Path, body: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>)
     written.with_context(|| format!("writing {}", path.display()))
 }
 
-/// One request as the fields of its line.
-pub fn row(request: &Joined<'_>) -> Map<String, Value> {
+/// One request as the fields of its line, in order.
+pub fn row(request: &Joined<'_>) -> Vec<(String, Value)> {
     let r = request.record;
     let chain = request.chain.as_ref();
     let ms = |ns: Option<i64>| ns.map_or(Value::Null, |ns| json!(ns as f64 / 1e6));
@@ -63,8 +63,8 @@ pub fn row(request: &Joined<'_>) -> Map<String, Value> {
         Outcome::Finished => ("finished", Value::Null),
         Outcome::Failed { kind, message } => (*kind, json!(message)),
     };
-    let mut row = Map::new();
-    let mut put = |name: &str, value: Value| row.insert(name.to_owned(), value);
+    let mut row = Vec::new();
+    let mut put = |name: &str, value: Value| row.push((name.to_owned(), value));
     put("request_id", json!(r.id));
     put("run", json!(r.run));
     put("index", json!(r.index));
@@ -99,5 +99,19 @@ fn cell(value: &Value) -> String {
         Value::String(s) if s.contains([',', '"', '\n']) => format!("\"{}\"", s.replace('"', "\"\"")),
         Value::String(s) => s.clone(),
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_with_commas_or_quotes_stays_one_cell() {
+        assert_eq!(cell(&json!("a, \"b\"")), "\"a, \"\"b\"\"\"");
+        assert_eq!(
+            (cell(&json!("plain")), cell(&Value::Null), cell(&json!(1.5))),
+            ("plain".into(), "".into(), "1.5".into())
+        );
     }
 }

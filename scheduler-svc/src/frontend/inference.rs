@@ -49,11 +49,17 @@ impl Inference for InferenceService {
         let (metadata, _, message) = request.into_parts();
         let asked_id = message.request_id.clone();
         match self.accept(received, &metadata, message).await {
-            Ok((id, stream)) => Ok(with_id(Response::new(stream), &id)),
+            Ok((id, stream)) => {
+                let mut response = Response::new(stream);
+                tell_id(response.metadata_mut(), &id);
+                Ok(response)
+            }
             Err(failure) => {
                 self.telemetry.metrics.refused(failure.kind());
                 tracing::debug!(request_id = %asked_id, kind = %failure.kind(), reason = %failure, "refused");
-                Err(failure.into())
+                let mut status = Status::from(failure);
+                tell_id(status.metadata_mut(), &asked_id);
+                Err(status)
             }
         }
     }
@@ -121,10 +127,9 @@ impl InferenceService {
     }
 }
 
-fn with_id<T>(mut response: Response<T>, id: &str) -> Response<T> {
-    // Ids are visible ASCII: they are valid header values.
-    if let Ok(value) = id.parse() {
-        response.metadata_mut().insert("x-request-id", value);
+/// Sends the request's id back; one that is no header value was refused.
+fn tell_id(metadata: &mut MetadataMap, id: &str) {
+    if let (false, Ok(value)) = (id.is_empty(), id.parse()) {
+        metadata.insert("x-request-id", value);
     }
-    response
 }

@@ -52,6 +52,7 @@ async fn an_id_in_flight_is_refused_and_free_again_afterwards() {
     let first = scheduler.client().generate(named(3_000)).await.unwrap();
     let status = scheduler.complete(named(1)).await.unwrap_err();
     assert!(status.message().contains("same"), "{status:?}");
+    assert_eq!(status.metadata().get("x-request-id").unwrap(), "same");
     assert_eq!(Kind::of(&status), Kind::Invalid);
     drop(first);
     crate::harness::until("the id is free again", async || scheduler.complete(named(1)).await.ok()).await;

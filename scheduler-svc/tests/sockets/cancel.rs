@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use firstlight_proto::error::Kind;
-use tonic::Request;
+use tonic::{Request, transport::Endpoint};
 
-use crate::harness::{Engine, Scheduler, ask, collect, connect, forwards_of, until};
+use crate::harness::{Engine, Scheduler, ask, collect, forwards_of, until};
 
 #[tokio::test]
 async fn a_client_that_hangs_up_frees_its_blocks_and_nobody_else_notices() {
@@ -57,8 +57,11 @@ async fn a_passed_deadline_frees_blocks_and_tells_the_wait_by_cause() {
 #[tokio::test]
 async fn a_client_that_never_reads_loses_only_its_own_request() {
     let engine = Engine::start("e", forwards_of(0.0)).await;
-    let scheduler = Scheduler::start(&[engine.addr], &["--stream-buffer", "64"]).await;
-    let other = connect(scheduler.running.addr).await;
+    // Whoever asks for fewer tokens than the buffer holds cannot overflow it, however slow the machine.
+    let scheduler = Scheduler::start(&[engine.addr], &["--stream-buffer", "256"]).await;
+    // A small window: what the client does not read stays with the scheduler.
+    let endpoint = Endpoint::from_shared(format!("http://{}", scheduler.running.addr)).unwrap();
+    let other = endpoint.initial_stream_window_size(65_535).connect().await.unwrap();
     let mut deaf = firstlight_proto::v1::inference_client::InferenceClient::new(other);
     let unread = deaf.generate(ask(30_000, 1)).await.unwrap().into_inner();
     let reads = scheduler.complete(ask(200, 2)).await.unwrap();

@@ -84,7 +84,7 @@ async fn when_one_engine_dies_the_other_takes_over_its_streams() {
 #[tokio::test]
 async fn a_preempted_request_goes_on_where_it_was() {
     // The pool holds 4096 blocks; twenty requests come to need more than that.
-    let engine = Engine::start("e", forwards_of(0.0)).await;
+    let engine = Engine::start("e", forwards_of(0.5)).await;
     let reserve = Scheduler::start(&[engine.addr], &[]).await;
     let long = |seed| v1::GenerateRequest {
         prompt: Some(v1::generate_request::Prompt::TokenIds(v1::TokenIds {

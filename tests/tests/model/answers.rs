@@ -1,9 +1,11 @@
 //! The pair says what the reference implementation says, whoever else is served and whatever happens meanwhile.
 
+use firstlight_proto::v1::{GenerateRequest, Sampling};
 use firstlight_tests::{
     assets,
-    client::{Reply, Stream, ids_request},
+    client::{Stream, ids_request},
     pair::{Pair, Plan},
+    scrape::Page,
 };
 use futures_util::future::{join_all, try_join_all};
 use serde_json::Value;
@@ -23,45 +25,32 @@ async fn a_tiny_llama_continues_as_the_reference_does() {
 
 #[tokio::test]
 async fn answers_do_not_depend_on_neighbours_chunks_or_the_prefix_cache() {
-    let prompts: Vec<Vec<u32>> =
-        (0..12).map(|i| (0..3 + 17 * i).map(|j| (i * 31 + j) % 256).collect()).collect();
+    let requests: Vec<_> = (0..12).map(|i| request(i, 3 + 5 * i, 24)).collect();
     let alone = Pair::tiny_llama().start().await;
     let client = alone.client().await;
     let mut one_by_one = Vec::new();
-    for prompt in &prompts {
-        one_by_one.push(client.generate(ids_request(prompt, 24)).await.unwrap().ids);
+    for request in &requests {
+        one_by_one.push(client.generate(request.clone()).await.unwrap().ids);
     }
     let chunked = Pair::tiny_llama().scheduler(&["--step-prefill-tokens", "7"]).start().await;
-    let client = chunked.client().await;
     for _ in 0..2 {
-        let together =
-            try_join_all(prompts.iter().map(|p| client.generate(ids_request(p, 24)))).await.unwrap();
-        let together: Vec<_> = together.into_iter().map(|reply| reply.ids).collect();
-        assert_eq!(together, one_by_one);
+        assert_eq!(together(&chunked, &requests).await, one_by_one);
     }
 }
 
 #[tokio::test]
 async fn answers_do_not_depend_on_preemption() {
-    let prompts: Vec<Vec<u32>> = (0..8).map(|i| vec![i + 1; 20]).collect();
+    let requests: Vec<_> = (0..8).map(|i| request(i, 20, 64)).collect();
     let roomy = Pair::tiny_llama().start().await;
-    let client = roomy.client().await;
-    let expected = try_join_all(prompts.iter().map(|p| client.generate(ids_request(p, 100)))).await.unwrap();
-    // Eight requests of 120 tokens in room for three of them: promises made too early are taken back.
+    // Eight requests of 84 tokens in room for three of them: promises made too early are taken back.
     let tight = Pair::tiny_llama()
-        .engine(&["--kv-tokens", "400"])
+        .engine(&["--kv-tokens", "256"])
         .scheduler(&["--kv-promise", "optimistic", "--kv-margin-tokens", "16"])
         .start()
         .await;
-    let client = tight.client().await;
-    let replies = try_join_all(prompts.iter().map(|p| client.generate(ids_request(p, 100)))).await.unwrap();
-    let ids = |replies: Vec<Reply>| replies.into_iter().map(|reply| reply.ids).collect::<Vec<_>>();
-    assert_eq!(ids(replies), ids(expected));
-    let page = firstlight_tests::scrape::Page::of(&tight.engine_metrics[0]).await;
-    assert!(
-        page.sum("firstlight_engine_preemptions_total") > 0.0,
-        "nothing was preempted: the test tested nothing"
-    );
+    assert_eq!(together(&tight, &requests).await, together(&roomy, &requests).await);
+    let page = Page::of(&tight.engine_metrics[0]).await;
+    assert!(page.sum("firstlight_engine_preemptions_total") > 0.0, "no preemption: the test tested nothing");
 }
 
 #[tokio::test]
@@ -79,6 +68,20 @@ async fn answers_do_not_depend_on_a_killed_engine() {
     for (reply, expected) in join_all(streams.into_iter().map(Stream::rest)).await.into_iter().zip(expected) {
         assert_eq!(reply.expect("the stream goes on").ids, expected.ids);
     }
+}
+
+/// Greedy and sampled ones by turns.
+fn request(i: u32, prompt: u32, tokens: u32) -> GenerateRequest {
+    let prompt: Vec<u32> = (0..prompt).map(|j| (i * 31 + j) % 256).collect();
+    let sampling = Sampling { temperature: 1.0, seed: Some(i.into()), ..Sampling::default() };
+    GenerateRequest { sampling: (i % 2 == 1).then_some(sampling), ..ids_request(&prompt, tokens) }
+}
+
+/// What all say when they are sent at once.
+async fn together(pair: &Pair, requests: &[GenerateRequest]) -> Vec<Vec<u32>> {
+    let client = pair.client().await;
+    let replies = try_join_all(requests.iter().map(|request| client.generate(request.clone()))).await;
+    replies.unwrap().into_iter().map(|reply| reply.ids).collect()
 }
 
 /// Greedy tokens equal those of the golden file up to the first choice that rounding may turn, and 90 % outright.

@@ -47,7 +47,7 @@ async fn wrong_requests_are_refused_by_name_and_the_next_one_is_served() {
 #[tokio::test]
 async fn a_request_that_can_never_fit_is_told_the_limit_and_the_remedy() {
     // 128 tokens are 8 blocks of 16.
-    let limits = [("context_length", ["--context-length", "128"]), ("kv_blocks", ["--kv-blocks", "8"])];
+    let limits = [("context", ["--context-length", "128"]), ("kv_blocks", ["--kv-blocks", "8"])];
     for (limit, flags) in limits {
         let pair = Pair::sim().engine(&flags).start().await;
         let client = pair.client().await;

@@ -68,8 +68,9 @@ async fn a_client_that_never_reads_loses_only_its_own_request() {
     let lazy = Client::connect_narrow(&pair.scheduler.address).await;
     // Far more than the transport and the stream's buffer hold together.
     let unread = lazy.open(ids_request(&[1], 60_000)).await.unwrap();
-    let overflow = wait::until("the overflow of a stream that is not read", || async {
-        (cancels(&pair, "overflow").await == 1.0).then_some(())
+    let cancelled = wait::until("the cancel of a stream that is not read", || async {
+        let page = Page::of(&pair.engine_metrics[0]).await;
+        (page.sum("firstlight_engine_cancels_total") == 1.0).then_some(())
     });
     let others = async {
         let client = pair.client().await;
@@ -78,13 +79,14 @@ async fn a_client_that_never_reads_loses_only_its_own_request() {
             assert_eq!(reply.ids.len(), 200);
         }
     };
-    tokio::join!(overflow, others);
+    tokio::join!(cancelled, others);
     wait::until("the blocks of the stream that was not read", || async {
         (Page::of(&pair.engine_metrics[0]).await.sum(FREE) == idle).then_some(())
     })
     .await;
     let status = unread.rest().await.expect_err("it was too slow");
     assert_eq!(Kind::of(&status), Kind::Full, "{status:?}");
+    assert_eq!(cancels(&pair, "overflow").await, 1.0);
 }
 
 /// Two streams that have begun: one keeps the engine stepping, the other holds at least ten blocks.

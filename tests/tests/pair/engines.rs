@@ -25,10 +25,7 @@ async fn an_engine_that_comes_back_is_used_again() {
     pair.engines[1].kill();
     pair.engines[1].restart();
     let client = pair.client().await;
-    firstlight_tests::wait::until("both engines attached", || async {
-        (client.model().await.engines.len() == 2).then_some(())
-    })
-    .await;
+    pair.all_attached().await;
     try_join_all((1..=32).map(|first| client.generate(ids_request(&[first], 8)))).await.unwrap();
     assert!(Page::of(&pair.engine_metrics[1]).await.sum("firstlight_engine_generated_tokens_total") > 0.0);
 }

@@ -27,7 +27,8 @@ pub fn write(flags: &RunFlags, joined: &[Joined<'_>], results: &Results) -> anyh
         rows::write_csv(path, joined)?;
     }
     if let Some(path) = &output.html_out {
-        let page = html::page(results, &joined.iter().map(rows::row).collect::<Vec<_>>());
+        let lines: Vec<_> = joined.iter().map(|j| rows::row(j).into_iter().collect()).collect();
+        let page = html::page(results, &lines);
         std::fs::write(path, page).with_context(|| format!("writing {}", path.display()))?;
     }
     if output.json {

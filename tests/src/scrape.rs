@@ -22,6 +22,11 @@ impl Page {
         Self(answer)
     }
 
+    /// The page itself, without the HTTP headers.
+    pub fn text(&self) -> &str {
+        self.0.split_once("\r\n\r\n").map_or("", |(_, body)| body)
+    }
+
     /// The sum over all series called `name`; 0 when there is none.
     pub fn sum(&self, name: &str) -> f64 {
         self.sum_where(name, "")

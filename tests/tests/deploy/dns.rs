@@ -11,7 +11,7 @@ use std::{
 use firstlight_tests::{
     assets,
     client::{Client, ids_request},
-    scrape::metric,
+    scrape::Page,
     service::{Service, free_address},
     wait,
 };
@@ -53,7 +53,8 @@ async fn engines_join_and_leave_by_name_without_a_failed_request() {
     names.resolve_to(&["127.0.0.1", "127.0.0.2"]);
     attached(&scheduler_metrics, 2.0).await;
     wait::until("tokens from the engine that joined", || async {
-        metric(&metrics[1], "firstlight_engine_generated_tokens_total").await.filter(|tokens| *tokens > 0.0)
+        let page = Page::of(&metrics[1]).await;
+        (page.sum("firstlight_engine_generated_tokens_total") > 0.0).then_some(())
     })
     .await;
 
@@ -72,7 +73,7 @@ async fn engines_join_and_leave_by_name_without_a_failed_request() {
 
 async fn attached(metrics: &str, engines: f64) {
     wait::until("engines attached", || async {
-        (metric(metrics, "firstlight_engines_attached").await == Some(engines)).then_some(())
+        (Page::of(metrics).await.sum("firstlight_engines_attached") == engines).then_some(())
     })
     .await;
 }

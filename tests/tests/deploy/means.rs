@@ -6,7 +6,7 @@ use std::{
 };
 
 use firstlight_proto::v1::Timeline;
-use firstlight_tests::{client::ids_request, pair::Pair, scrape, wait};
+use firstlight_tests::{client::ids_request, pair::Pair, scrape::Page, wait};
 
 use crate::{prometheus::Prometheus, support::tool};
 
@@ -61,8 +61,8 @@ async fn both_pages_are_as_prometheus_likes_them() {
     let pair = Pair::sim().start().await;
     pair.client().await.generate(ids_request(&[1, 2, 3], 4)).await.unwrap();
     for address in [&pair.scheduler_metrics, &pair.engine_metrics[0]] {
-        let answer = scrape::metrics(address).await;
-        let page = answer.split_once("\r\n\r\n").expect("an HTTP answer").1;
+        let answer = Page::of(address).await;
+        let page = answer.text();
         let mut check = Command::new(tool("promtool").get_program());
         let mut check = check
             .args(["check", "metrics"])

@@ -7,7 +7,10 @@ use bench_client::{
     flags::{Cli, Command},
 };
 use clap::Parser as _;
-use firstlight_proto::serve::logging::{self, LogFormat};
+use firstlight_proto::serve::{
+    exit::exit,
+    logging::{self, LogFormat},
+};
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -16,10 +19,7 @@ async fn main() -> ExitCode {
         Ok(()) => dispatch(cli.command).await,
         Err(error) => Err(error),
     };
-    done.unwrap_or_else(|error| {
-        eprintln!("bench-client: {error:#}");
-        ExitCode::FAILURE
-    })
+    exit("bench-client", done)
 }
 
 async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {

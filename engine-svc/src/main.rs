@@ -1,16 +1,22 @@
 //! Entry point: wiring only.
 
+use std::process::ExitCode;
+
 use clap::Parser as _;
 use engine_svc::{
     cli::{Cli, Serve, Task},
     load, metrics,
     service::server::Live,
 };
-use firstlight_proto::serve::{logging, metrics as exporter, shutdown::Shutdown};
+use firstlight_proto::serve::{exit::exit, logging, metrics as exporter, shutdown::Shutdown};
 
 #[tokio::main]
-async fn main() -> anyhow::Result<()> {
-    let cli = Cli::parse();
+async fn main() -> ExitCode {
+    let done = run(Cli::parse()).await;
+    exit("engine-svc", done.map(|()| ExitCode::SUCCESS))
+}
+
+async fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Some(Task::Healthcheck(check)) => check.run().await,
         Some(Task::Metrics) => {

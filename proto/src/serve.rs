@@ -1,5 +1,6 @@
 //! What the two services have in common around their work.
 //!
+//! - [`exit`]: exit codes and last words
 //! - [`logging`]: structured logs on stderr
 //! - [`shutdown`]: SIGTERM and Ctrl-C: drain first, stop at the second
 //! - [`health`]: the `healthcheck` subcommand, and reflection of the wire contract
@@ -7,6 +8,7 @@
 //! - [`listen`], [`dial`], [`tls`]: both ends of a connection, in the clear or over (mutual) TLS
 
 pub mod dial;
+pub mod exit;
 pub mod health;
 pub mod listen;
 pub mod logging;

@@ -32,7 +32,6 @@ pub type ClockView = Option<Arc<v1::ClockOffset>>;
 
 /// What a link tells the owner of the core. In order within an attachment; `Attached` comes first.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "nearly every event is `Said`: a box each would cost more")]
 pub enum Event {
     /// An engine is attached.
     Attached(Box<Attached>),

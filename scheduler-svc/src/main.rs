@@ -1,15 +1,21 @@
 //! Entry point: wiring only.
 
+use std::process::ExitCode;
+
 use clap::Parser as _;
-use firstlight_proto::serve::{logging, metrics as pages, shutdown::Shutdown};
+use firstlight_proto::serve::{exit::exit, logging, metrics as pages, shutdown::Shutdown};
 use scheduler_svc::{
     cli::{Cli, Command, Flags, seconds},
     dispatch::Dispatch,
     metrics, server,
 };
 
-fn main() -> anyhow::Result<()> {
-    let cli = Cli::parse();
+fn main() -> ExitCode {
+    let done = run(Cli::parse());
+    exit("scheduler-svc", done.map(|()| ExitCode::SUCCESS))
+}
+
+fn run(cli: Cli) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     match cli.command {
         Some(Command::Healthcheck(check)) => runtime.block_on(check.run()),

@@ -22,9 +22,9 @@ impl Page {
         Self(answer)
     }
 
-    /// The page itself, without the HTTP headers.
+    /// The page as it was served.
     pub fn text(&self) -> &str {
-        self.0.split_once("\r\n\r\n").map_or("", |(_, body)| body)
+        self.0.split_once("\r\n\r\n").map_or("", |(_, page)| page)
     }
 
     /// The sum over all series called `name`; 0 when there is none.

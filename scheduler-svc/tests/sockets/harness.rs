@@ -14,7 +14,7 @@ use engine_svc::{
 use firstlight_proto::{
     clock::Clock,
     inject::Injections,
-    serve::shutdown::Shutdown,
+    serve::{health::HealthListen, shutdown::Shutdown},
     v1::{
         self, admin_client::AdminClient, generate_response::Event, inference_client::InferenceClient,
         telemetry_client::TelemetryClient,
@@ -57,6 +57,8 @@ impl Engine {
         let config = ServerConfig {
             name: name.into(),
             listen: "127.0.0.1:0".parse().unwrap(),
+            tls: None,
+            health: HealthListen::default(),
             clock: Clock::new(),
             limits: Limits { max_batch_size: 64, step_prefill_tokens: 2048, decode_first: false },
             max_sequences: 256,

@@ -53,8 +53,8 @@ async fn engines_join_and_leave_by_name_without_a_failed_request() {
     names.resolve_to(&["127.0.0.1", "127.0.0.2"]);
     attached(&scheduler_metrics, 2.0).await;
     wait::until("tokens from the engine that joined", || async {
-        let page = Page::of(&metrics[1]).await;
-        (page.sum("firstlight_engine_generated_tokens_total") > 0.0).then_some(())
+        let tokens = Page::of(&metrics[1]).await.sum("firstlight_engine_generated_tokens_total");
+        (tokens > 0.0).then_some(tokens)
     })
     .await;
 

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 . scripts/workloads.sh
 
 out=out/bench-pair
-start_pair "$out" --backend sim --sim-time-scale 0 --
+start_pair "$out/free" --backend sim --sim-time-scale 0 --
 target/release/bench-client run --target "$SCHEDULER" --admin "$ADMIN" --run-label free \
     --num-requests 2000 --request-rate 500 --unique-prompts --max-new-tokens 16 --json-out "$out/free.json"
 stop_services

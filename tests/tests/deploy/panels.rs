@@ -22,7 +22,7 @@ async fn every_panel_shows_plausible_data_under_load() {
     let mut pair = Pair::sim()
         .engines(2)
         .engine(&["--kv-tokens", "2048"])
-        .scheduler(&["--max-active-requests", "16", "--prefill-max-batch-size", "2", "--slo-ttft", "60"])
+        .scheduler(&["--max-active-requests", "16", "--prefill-max-batch-size", "2", "--slo-ttft", "180"])
         .start()
         .await;
     let prometheus = Prometheus::scrape(&pair).await;

@@ -158,7 +158,7 @@ mod tests {
             .collect();
             let turns =
                 [ForwardKind::Decode, ForwardKind::Prefill, ForwardKind::Decode, ForwardKind::Prefill];
-            let start = usize::from(decode_first);
+            let start = usize::from(!decode_first);
             assert_eq!(kinds[..3], turns[start..start + 3]);
         }
     }

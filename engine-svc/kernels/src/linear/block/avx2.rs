@@ -11,42 +11,7 @@ use super::{BLOCK, Encoding, GROUP_BYTES, NUMBERS_BYTES, Q4_0, Q4_1, Q8_0};
 use crate::linear::float::avx2::{STRIP, store};
 use crate::linear::tile::Tile;
 
-macro_rules! kernel {
-    ($(#[$doc:meta])* $name:ident, $format:ident) => {
-        $(#[$doc])*
-        ///
-        /// # Safety
-        /// As [`Tile`] says, on a machine with AVX2, FMA and F16C.
-        pub(super) unsafe fn $name(tile: &Tile) {
-            // SAFETY: passed on.
-            unsafe {
-                match tile.rows {
-                    1 => rows::<1, $format>(tile),
-                    2 => rows::<2, $format>(tile),
-                    3 => rows::<3, $format>(tile),
-                    4 => rows::<4, $format>(tile),
-                    rows => unreachable!("a tile of {rows} rows"),
-                }
-            }
-        }
-    };
-}
-
-kernel!(
-    /// `Q8_0` weights, up to 4 rows.
-    q8_0_tile,
-    Q8_0
-);
-kernel!(
-    /// `Q4_0` weights, up to 4 rows.
-    q4_0_tile,
-    Q4_0
-);
-kernel!(
-    /// `Q4_1` weights, up to 4 rows.
-    q4_1_tile,
-    Q4_1
-);
+tile_kernels!("AVX2, FMA and F16C");
 
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn rows<const ROWS: usize, const FORMAT: u8>(tile: &Tile) {

@@ -21,42 +21,7 @@ pub(super) const MAX_ROWS: usize = 4;
 /// Strips of a panel, all computed together: an operand once loaded meets three vectors of weights.
 const STRIPS: usize = 3;
 
-macro_rules! kernel {
-    ($(#[$doc:meta])* $name:ident, $format:ident) => {
-        $(#[$doc])*
-        ///
-        /// # Safety
-        /// As [`Tile`] says, on a machine with AVX-512 F and VNNI.
-        pub(super) unsafe fn $name(tile: &Tile) {
-            // SAFETY: passed on.
-            unsafe {
-                match tile.rows {
-                    1 => rows::<1, $format>(tile),
-                    2 => rows::<2, $format>(tile),
-                    3 => rows::<3, $format>(tile),
-                    4 => rows::<4, $format>(tile),
-                    rows => unreachable!("a tile of {rows} rows"),
-                }
-            }
-        }
-    };
-}
-
-kernel!(
-    /// `Q8_0` weights, up to 4 rows.
-    q8_0_tile,
-    Q8_0
-);
-kernel!(
-    /// `Q4_0` weights, up to 4 rows.
-    q4_0_tile,
-    Q4_0
-);
-kernel!(
-    /// `Q4_1` weights, up to 4 rows.
-    q4_1_tile,
-    Q4_1
-);
+tile_kernels!("AVX-512 F and VNNI");
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,f16c")]
 unsafe fn rows<const ROWS: usize, const FORMAT: u8>(tile: &Tile) {

@@ -9,6 +9,32 @@
 //!
 //! A weight is `scale · (byte - offset)`, or `scale · byte + minimum`.
 
+/// A module's kernels over its `rows::<ROWS, FORMAT>`, one for each format: tiles of up to 4 rows.
+#[cfg(target_arch = "x86_64")]
+macro_rules! tile_kernels {
+    ($machine:literal) => {
+        tile_kernels!($machine: q8_0_tile Q8_0, q4_0_tile Q4_0, q4_1_tile Q4_1);
+    };
+    ($machine:literal: $($name:ident $format:ident),+) => { $(
+        #[doc = concat!("`", stringify!($format), "` weights, up to 4 rows.")]
+        ///
+        /// # Safety
+        #[doc = concat!("As [`Tile`] says, on a machine with ", $machine, ".")]
+        pub(super) unsafe fn $name(tile: &Tile) {
+            // SAFETY: passed on.
+            unsafe {
+                match tile.rows {
+                    1 => rows::<1, $format>(tile),
+                    2 => rows::<2, $format>(tile),
+                    3 => rows::<3, $format>(tile),
+                    4 => rows::<4, $format>(tile),
+                    rows => unreachable!("a tile of {rows} rows"),
+                }
+            }
+        }
+    )+ };
+}
+
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]

@@ -197,12 +197,17 @@ impl Pool {
         });
     }
 
-    /// Runs `job(thread_index, item)` for each of `0..items`. Each thread takes its own part from the front, in order; one
+    /// Runs `job(item)` for each of `0..items`. Each thread takes its own part from the front, in order; one
     /// that is done early takes from the end of another's.
     ///
     /// # Panics
     /// If there are 2³² items or more.
-    pub fn share<F: Fn(usize, usize) + Sync>(&self, items: usize, job: F) {
+    pub fn share<F: Fn(usize) + Sync>(&self, items: usize, job: F) {
+        self.share_by_thread(items, |_, item| job(item));
+    }
+
+    /// As [`Pool::share`], with `job(thread_index, item)` for work that keeps something per thread.
+    pub(crate) fn share_by_thread<F: Fn(usize, usize) + Sync>(&self, items: usize, job: F) {
         let threads = self.threads();
         if threads == 1 || items <= 1 {
             return (0..items).for_each(|item| job(0, item));
@@ -375,7 +380,7 @@ mod tests {
     fn a_thread_that_is_done_takes_over_from_one_that_is_not() {
         let pool = Pool::new(2);
         let others_left = AtomicUsize::new(99);
-        pool.share(100, |_, item| {
+        pool.share(100, |item| {
             if item == 0 {
                 while others_left.load(Ordering::Relaxed) > 0 {
                     thread::yield_now();
@@ -396,7 +401,7 @@ mod tests {
                     counts[item].fetch_add(1, Ordering::Relaxed);
                 };
                 pool.split(items, INLINE_ELEMENTS, |range| range.for_each(count));
-                pool.share(items, |_, item| count(item));
+                pool.share(items, count);
                 assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 2));
             }
         }

@@ -275,7 +275,7 @@ impl PackedLinear {
         if n * rows * k < 4 * INLINE_ELEMENTS {
             (0..panels).for_each(column);
         } else {
-            pool.share(panels, |_, panel| column(panel));
+            pool.share(panels, column);
         }
     }
 

@@ -92,7 +92,7 @@ impl CpuOps {
         elementwise::argmax(&self.pool, logits.as_slice(), logits.width, &mut chosen);
         let noisy: Vec<usize> = (0..asking.len()).filter(|&row| !asking[row].0.is_greedy()).collect();
         let drawn: Vec<AtomicU32> = noisy.iter().map(|_| AtomicU32::new(0)).collect();
-        self.pool.share(noisy.len(), |_, place| {
+        self.pool.share(noisy.len(), |place| {
             let row = noisy[place];
             let (sampling, position) = asking[row];
             drawn[place].store(sampling.choose(logits.row(row), position), Ordering::Relaxed);

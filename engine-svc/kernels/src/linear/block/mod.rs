@@ -176,7 +176,7 @@ impl BlockPanels {
         let panel_bytes = encoding.panel_bytes(blocks);
         let mut data = Buffer::<u8>::zeroed(n.div_ceil(PANEL) * panel_bytes);
         let out = SharedMut::new(&mut data);
-        pool.share(n.div_ceil(PANEL), |_, panel| {
+        pool.share(n.div_ceil(PANEL), |panel| {
             let mut read = source();
             let mut row = vec![0; blocks * encoding.file_bytes()];
             // SAFETY: each panel is handed to one thread only.

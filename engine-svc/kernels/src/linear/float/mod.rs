@@ -85,7 +85,7 @@ impl<T: Weight> Panels<T> {
         let panel_len = PANEL * k.next_multiple_of(T::GROUP);
         let mut data = Buffer::<T>::zeroed(n.div_ceil(PANEL) * panel_len);
         let out = SharedMut::new(&mut data);
-        pool.share(n.div_ceil(PANEL), |_, panel| {
+        pool.share(n.div_ceil(PANEL), |panel| {
             let mut rows = vec![0.0; PANEL * k];
             let first = panel * PANEL;
             let count = PANEL.min(n - first);

@@ -40,13 +40,11 @@ lint: setup
 	cargo fmt --all --check
 	cargo clippy $(CARGO_FLAGS) --all-targets -- -D warnings
 
-# The programs are built first: end-to-end tests run them from target/release.
+# Building a package's integration tests builds its programs too; end-to-end tests run them from target/release.
 test: lint
-	cargo build $(CARGO_FLAGS)
 	cargo nextest run $(CARGO_FLAGS)
 
 test-long: setup
-	cargo build $(CARGO_FLAGS)
 	cargo nextest run $(CARGO_FLAGS) --profile long --run-ignored all
 
 golden:

@@ -3,17 +3,14 @@
 //!
 //! `cargo bench -p bench-client --bench receive -- [STREAMS] [TOKENS_PER_STREAM]`
 
-use std::sync::Arc;
-
 use bench_client::{
     load::{
-        drive::{Bench, Plan, drive},
-        live::Live,
+        drive::{Plan, drive},
         pacer::Due,
     },
     report::stats::Samples,
-    selfcheck::null_server,
-    target::{Ask, Firstlight, Prompt, Target, firstlight::Common},
+    selfcheck::null_bench,
+    target::{Ask, Prompt},
 };
 use firstlight_proto::clock::Clock;
 use tokio_util::sync::CancellationToken;
@@ -25,15 +22,7 @@ async fn main() -> anyhow::Result<()> {
     let mut numbers = std::env::args().filter_map(|arg| arg.parse::<usize>().ok());
     let (streams, tokens) = (numbers.next().unwrap_or(2_000), numbers.next().unwrap_or(200));
     let (clock, stop) = (Clock::new(), CancellationToken::new());
-    let addr = null_server::start(clock, stop.clone()).await?;
-    let server = Firstlight::connect(&addr.to_string(), CHANNELS, clock, Common::default()).await?;
-    let bench = Bench {
-        target: Arc::new(Target::Firstlight(server)),
-        clock,
-        injections: Default::default(),
-        live: Arc::new(Live::default()),
-        stop: CancellationToken::new(),
-    };
+    let bench = null_bench(clock, CHANNELS, stop.clone()).await?;
     let plan = Plan {
         due: Due::At(vec![0; streams]),
         asks: vec![Ask { prompt: Prompt::Ids(vec![1]), max_new_tokens: tokens as u32 }; streams],

@@ -34,6 +34,22 @@ pub struct OwnLag {
     pub receive: Samples,
 }
 
+/// A bench whose target is a null server of its own, over `channels` connections, until `stop`.
+///
+/// # Errors
+/// When the null server cannot listen.
+pub async fn null_bench(clock: Clock, channels: usize, stop: CancellationToken) -> anyhow::Result<Bench> {
+    let addr = null_server::start(clock, stop).await.context("starting the null server")?;
+    let server = Firstlight::connect(&addr.to_string(), channels, clock, Common::default()).await?;
+    Ok(Bench {
+        target: Arc::new(Target::Firstlight(server)),
+        clock,
+        injections: Default::default(),
+        live: Arc::new(Live::default()),
+        stop: CancellationToken::new(),
+    })
+}
+
 /// Sends the head of the load `due` to a null server over `channels` connections and measures the lag.
 ///
 /// # Errors
@@ -41,19 +57,11 @@ pub struct OwnLag {
 pub async fn check(clock: Clock, due: &Due, channels: usize) -> anyhow::Result<OwnLag> {
     let stop = CancellationToken::new();
     let _ended = stop.clone().drop_guard();
-    let addr = null_server::start(clock, stop).await.context("starting the null server")?;
-    let server = Firstlight::connect(&addr.to_string(), channels, clock, Common::default()).await?;
+    let bench = null_bench(clock, channels, stop).await?;
     let due = head(due);
     let count = match &due {
         Due::At(times) => times.len(),
         Due::AfterPrevious { count, .. } => *count,
-    };
-    let bench = Bench {
-        target: Arc::new(Target::Firstlight(server)),
-        clock,
-        injections: Default::default(),
-        live: Arc::new(Live::default()),
-        stop: CancellationToken::new(),
     };
     let plan = |name: &str, due: Due, count: usize| Plan {
         due,

@@ -33,7 +33,7 @@ async fn serve(flags: Serve) -> anyhow::Result<()> {
     let recorder = exporter::install(metrics::METRICS)?;
     let live = Live::listen(flags.server()?, shutdown.clone()).await?;
     let (scraped, stop) = (flags.service.metrics_listen, shutdown.stop.clone());
-    let metrics_addr = exporter::serve_with(scraped, recorder, live.live_metrics(), stop).await?;
+    let metrics_addr = exporter::serve(scraped, recorder, live.live_metrics(), stop).await?;
 
     let load = tokio::task::spawn_blocking(move || load::load(&flags));
     let backend = tokio::select! {

@@ -39,6 +39,6 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
         // A task that has stopped has no live values left to tell.
         async move { dispatcher.with(Dispatch::scrape).await.unwrap_or_default() }
     };
-    pages::serve_with(metrics_listen, page, refresh, shutdown.stop).await?;
+    pages::serve(metrics_listen, page, refresh, shutdown.stop).await?;
     running.wait().await
 }

@@ -96,29 +96,12 @@ pub fn seconds_counter<'a>(
     page
 }
 
-/// Serves `/metrics` on `addr` until `stop`; `refresh` runs before each scrape, to bring live gauges up to date.
+/// Serves `/metrics` on `addr` until `stop`. `refresh` runs before each scrape, to bring live gauges up to date;
+/// what it gives is appended to the page.
 ///
 /// # Errors
 /// When the address cannot be bound.
-pub async fn serve(
-    addr: SocketAddr,
-    handle: PrometheusHandle,
-    refresh: impl Fn() + Clone + Send + Sync + 'static,
-    stop: CancellationToken,
-) -> anyhow::Result<SocketAddr> {
-    let refresh = move || {
-        refresh();
-        std::future::ready(String::new())
-    };
-    serve_with(addr, handle, refresh, stop).await
-}
-
-/// As [`serve`], for live values that take a question to their owner; what `refresh` gives is appended to
-/// the page.
-///
-/// # Errors
-/// When the address cannot be bound.
-pub async fn serve_with<F, R>(
+pub async fn serve<F, R>(
     addr: SocketAddr,
     handle: PrometheusHandle,
     refresh: F,

@@ -8,10 +8,12 @@
 //! - [`join`]: ten stamps per request, taken by three processes, into one chain of segments (pure)
 //! - [`audit`]: whether counters and gauges kept elsewhere agree with what was measured
 //! - [`selfcheck`]: what the client itself adds to every figure
+//! - [`diff`]: what moved between two sets of runs of one load, with intervals (pure)
 //! - [`report`]: what the joined requests add up to, as text, JSON and files (pure)
 
 pub mod audit;
 pub mod command;
+pub mod diff;
 pub mod flags;
 pub mod join;
 pub mod load;

@@ -2,11 +2,13 @@
 //!
 //! - [`complete`]: one completion, as a person would see it
 //! - [`run`]: load, join, report
+//! - [`diff`]: what moved between two sets of runs
 //! - [`explain`]: why one request waited
 //! - [`report`]: one HTML file of a run
 //! - [`progress`]: the live line of a run
 
 pub mod complete;
+pub mod diff;
 pub mod explain;
 pub mod progress;
 pub mod report;

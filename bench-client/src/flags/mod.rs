@@ -1,6 +1,7 @@
 //! The command line. Budget flags and load flags have the seed's names.
 //!
 //! - [`run`]: `bench-client run`
+//! - [`diff`]: `bench-client diff`
 //! - [`load`]: how many requests, when, and what they ask
 //! - [`dataset`]: recorded or made-up requests
 //! - [`budget`]: limits of admission, leased for the run
@@ -9,6 +10,7 @@
 
 pub mod budget;
 pub mod dataset;
+pub mod diff;
 pub mod load;
 pub mod run;
 pub mod sampling;
@@ -40,6 +42,7 @@ const EXAMPLES: &str = "Examples:
   bench-client run --request-rate 20 --num-requests 500 --slo ttft=500ms,itl=50ms
   bench-client run --dataset mooncake --dataset-path trace.jsonl --time-scale 0.5 --max-input-len 2048
   bench-client run --openai http://127.0.0.1:8000 --num-requests 64 --max-concurrency 16
+  bench-client diff before.jsonl after.jsonl --fail-if 'ttft_p99>+5%'
   bench-client report run.json --jsonl run.jsonl -o report.html
   bench-client explain REQUEST_ID";
 
@@ -50,6 +53,8 @@ pub enum Command {
     Complete(CompleteFlags),
     /// Makes load and prints where TTFT goes.
     Run(Box<run::RunFlags>),
+    /// Tells how much TTFT, its parts and its causes moved between runs of one load.
+    Diff(diff::DiffFlags),
     /// Makes one self-contained HTML file of a run.
     Report(ReportFlags),
     /// Tells why a recent request waited, and who held the limit.

@@ -10,6 +10,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    fingerprint::fingerprints,
     live::Live,
     pacer::{Due, pace},
 };
@@ -52,11 +53,14 @@ pub async fn drive(bench: &Bench, plan: Plan) -> Vec<Record> {
     let runtime = tokio::runtime::Handle::current();
     let task = bench.clone();
     let pacer = tokio::task::spawn_blocking(move || {
+        let fingerprints = fingerprints(&plan.due, &plan.asks);
         let mut asks = plan.asks.into_iter();
         let start = task.clock.now();
         let fire = |index: usize, intended: Stamp| {
             let Some(ask) = asks.next() else { return };
-            let record = Record::new(format!("{}-{index}", plan.id_prefix), plan.run, index, intended);
+            let id = format!("{}-{index}", plan.id_prefix);
+            let fingerprint = fingerprints[index];
+            let record = Record { fingerprint, ..Record::new(id, plan.run, index, intended) };
             task.live.fired();
             runtime.spawn(send(task.clone(), slots.clone(), ask, record, done.clone()));
         };

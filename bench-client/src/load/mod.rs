@@ -4,6 +4,7 @@
 //! - [`prompts`]: what is asked (pure)
 //! - [`dataset`]: recorded and made-up requests
 //! - [`random`]: the seeded noise both draw from
+//! - [`fingerprint`]: what tells one request of a load from another (pure)
 //! - [`pacer`]: a thread that wakes at each intended time
 //! - [`drive`]: sends a run and gathers its records
 //! - [`live`]: what is known while the run goes on
@@ -11,6 +12,7 @@
 pub mod arrivals;
 pub mod dataset;
 pub mod drive;
+pub mod fingerprint;
 pub mod live;
 pub mod pacer;
 pub mod prompts;

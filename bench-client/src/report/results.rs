@@ -95,6 +95,9 @@ pub struct RunInfo {
     pub engines: usize,
     /// The load, in words.
     pub load: String,
+    /// Seed of random arrivals and lengths.
+    #[serde(default)]
+    pub load_seed: u64,
     /// Limits of admission in force, `name = value`, when they could be read.
     pub budget: BTreeMap<String, String>,
     /// The run was cut short by Ctrl-C.

@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use firstlight_proto::cause;
 use serde_json::{Value, json};
 
+use super::Results;
 use crate::{
     join::{Joined, part_names},
     target::Outcome,
@@ -19,10 +20,10 @@ use crate::{
 ///
 /// # Errors
 /// Names the file that cannot be written.
-pub fn write_jsonl(path: &Path, joined: &[Joined<'_>]) -> anyhow::Result<()> {
+pub fn write_jsonl(path: &Path, joined: &[Joined<'_>], results: &Results) -> anyhow::Result<()> {
     write(path, |out| {
         for request in joined {
-            writeln!(out, "{}", Value::Object(row(request).into_iter().collect()))?;
+            writeln!(out, "{}", Value::Object(row(request, results).into_iter().collect()))?;
         }
         Ok(())
     })
@@ -32,10 +33,10 @@ pub fn write_jsonl(path: &Path, joined: &[Joined<'_>]) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// Names the file that cannot be written.
-pub fn write_csv(path: &Path, joined: &[Joined<'_>]) -> anyhow::Result<()> {
+pub fn write_csv(path: &Path, joined: &[Joined<'_>], results: &Results) -> anyhow::Result<()> {
     write(path, |out| {
         for (i, request) in joined.iter().enumerate() {
-            let row = row(request);
+            let row = row(request, results);
             if i == 0 {
                 writeln!(out, "{}", row.iter().map(|field| field.0.as_str()).collect::<Vec<_>>().join(","))?;
             }
@@ -54,8 +55,9 @@ fn write(path: &Path, body: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>)
     written.with_context(|| format!("writing {}", path.display()))
 }
 
-/// One request as the fields of its line, in order.
-pub fn row(request: &Joined<'_>) -> Vec<(String, Value)> {
+/// One request as the fields of its line, in order; the last ones are of the run, so that a file of
+/// lines says by itself which load it measured.
+pub fn row(request: &Joined<'_>, results: &Results) -> Vec<(String, Value)> {
     let r = request.record;
     let chain = request.chain.as_ref();
     let ms = |ns: Option<i64>| ns.map_or(Value::Null, |ns| json!(ns as f64 / 1e6));
@@ -90,6 +92,11 @@ pub fn row(request: &Joined<'_>) -> Vec<(String, Value)> {
         put(&format!("cause_{}_ms", cause.label()), ms(chain.map(|c| c.causes[cause as usize])));
     }
     put("missing", chain.map_or(Value::Null, |c| json!(c.missing.join("; "))));
+    put("fingerprint", json!(format!("{:016x}", r.fingerprint)));
+    put("label", json!(results.run.label));
+    put("load", json!(results.run.load));
+    put("load_seed", json!(results.run.load_seed));
+    put("validity", json!(results.validity.verdict));
     row
 }
 

@@ -85,19 +85,30 @@ pub struct Percentiles {
 /// Half-width of the 95 % confidence interval of the mean of `values` (Student's t); `None` for fewer
 /// than two.
 pub fn confidence_95(values: &[f64]) -> Option<f64> {
-    const T: [f64; 30] = [
-        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
-        2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048,
-        2.045, 2.042,
-    ];
     let n = values.len();
     if n < 2 {
         return None;
     }
     let mean = values.iter().sum::<f64>() / n as f64;
     let variance = values.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1) as f64;
-    let t = T.get(n - 2).copied().unwrap_or(1.96);
-    Some(t * (variance / n as f64).sqrt())
+    Some(student_t_95((n - 1) as f64) * (variance / n as f64).sqrt())
+}
+
+/// Half-width of the central 95 % of Student's t, in standard errors; degrees of freedom ≥ 1 need not be
+/// whole.
+pub fn student_t_95(freedom: f64) -> f64 {
+    const T: [f64; 30] = [
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
+        2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048,
+        2.045, 2.042,
+    ];
+    let freedom = freedom.max(1.0);
+    let below = freedom.floor() as usize;
+    match (T.get(below - 1), T.get(below)) {
+        (Some(low), Some(high)) => low + (high - low) * (freedom - below as f64),
+        // Within 0.002 of the table's continuation (Peizer and Pratt's first term).
+        _ => 1.96 + 2.37 / freedom,
+    }
 }
 
 #[cfg(test)]
@@ -131,5 +142,14 @@ mod tests {
         let half = confidence_95(&[10.0, 12.0]).unwrap();
         assert!((half - 12.706).abs() < 1e-9, "{half}");
         assert_eq!(confidence_95(&[10.0]), None);
+    }
+
+    #[test]
+    fn t_falls_from_the_cauchy_value_to_the_normal_one() {
+        assert_eq!((student_t_95(0.5), student_t_95(1.0)), (12.706, 12.706));
+        assert!((student_t_95(1.5) - (12.706 + 4.303) / 2.0).abs() < 1e-9);
+        for (freedom, t) in [(30.0, 2.042), (60.0, 2.000), (120.0, 1.980), (1e9, 1.960)] {
+            assert!((student_t_95(freedom) - t).abs() < 0.003, "{freedom}");
+        }
     }
 }

@@ -34,6 +34,8 @@ pub struct Record {
     pub run: usize,
     /// Place in the run, from 0.
     pub index: usize,
+    /// What was asked and when it was due, see [`crate::load::fingerprint`].
+    pub fingerprint: u64,
     /// Stamp 0: when it was meant to be sent.
     pub submit_start: Stamp,
     /// Closed loop: how long it had waited for a free slot before `submit_start`, ns.
@@ -67,6 +69,7 @@ impl Record {
             id,
             run,
             index,
+            fingerprint: 0,
             submit_start,
             cap_wait_ns: None,
             sent: None,

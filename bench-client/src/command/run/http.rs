@@ -106,6 +106,7 @@ fn run_info(flags: &RunFlags, base: &str, model: &str, workload: &Workload) -> R
         api: api.to_owned(),
         model: model.to_owned(),
         load: workload.words.clone(),
+        load_seed: flags.load.load_seed,
         client_version: env!("CARGO_PKG_VERSION").to_owned(),
         ..RunInfo::default()
     }

@@ -21,13 +21,13 @@ pub fn write(flags: &RunFlags, joined: &[Joined<'_>], results: &Results) -> anyh
         std::fs::write(path, &json).with_context(|| format!("writing {}", path.display()))?;
     }
     if let Some(path) = &output.jsonl_out {
-        rows::write_jsonl(path, joined)?;
+        rows::write_jsonl(path, joined, results)?;
     }
     if let Some(path) = &output.csv_out {
-        rows::write_csv(path, joined)?;
+        rows::write_csv(path, joined, results)?;
     }
     if let Some(path) = &output.html_out {
-        let lines: Vec<_> = joined.iter().map(|j| rows::row(j).into_iter().collect()).collect();
+        let lines: Vec<_> = joined.iter().map(|j| rows::row(j, results).into_iter().collect()).collect();
         let page = html::page(results, &lines);
         std::fs::write(path, page).with_context(|| format!("writing {}", path.display()))?;
     }

@@ -157,6 +157,7 @@ fn run_info(flags: &RunFlags, model: &GetModelResponse, workload: &Workload) -> 
         threads: first.map_or(0, |e| e.threads),
         engines: model.engines.len(),
         load: workload.words.clone(),
+        load_seed: flags.load.load_seed,
         client_version: env!("CARGO_PKG_VERSION").to_owned(),
         ..RunInfo::default()
     }

@@ -45,6 +45,7 @@ test: lint
 	cargo nextest run $(CARGO_FLAGS)
 
 test-long: setup
+	@scripts/browser.sh >/dev/null
 	cargo nextest run $(CARGO_FLAGS) --profile long --run-ignored all
 
 golden:

@@ -9,6 +9,7 @@
 //! - [`audit`]: whether counters and gauges kept elsewhere agree with what was measured
 //! - [`selfcheck`]: what the client itself adds to every figure
 //! - [`diff`]: what moved between two sets of runs of one load, with intervals (pure)
+//! - [`sweep`]: a grid over limits or the load (pure, except for its file)
 //! - [`report`]: what the joined requests add up to, as text, JSON and files (pure)
 
 pub mod audit;
@@ -20,4 +21,5 @@ pub mod load;
 pub mod observe;
 pub mod report;
 pub mod selfcheck;
+pub mod sweep;
 pub mod target;

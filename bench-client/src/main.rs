@@ -26,6 +26,7 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Complete(flags) => command::complete::complete(flags).await?,
         Command::Run(flags) => return command::run::run(*flags).await,
+        Command::Sweep(flags) => return command::sweep::sweep(*flags).await,
         Command::Diff(flags) => return Ok(command::diff::diff(&flags)),
         Command::Report(flags) => command::report::report(&flags)?,
         Command::Explain(flags) => command::explain::explain(flags).await?,

@@ -128,17 +128,28 @@ impl Kind {
         self.row().3
     }
 
-    /// The kind a status belongs to: by its `ErrorInfo` when it is ours, else by its code.
+    /// The kind a status belongs to: by its `ErrorInfo` when it is ours, else by its code. A connection
+    /// that broke is no bug of the server: its failure reaches us as INTERNAL or UNKNOWN made on this side.
     pub fn of(status: &Status) -> Self {
         let details = status.get_error_details();
         let ours = details.error_info().filter(|info| info.domain == DOMAIN);
         let by_label = ours.and_then(|info| TABLE.iter().find(|row| row.1 == info.reason));
-        by_label.or_else(|| TABLE.iter().find(|row| row.2 == status.code())).map_or(Self::Bug, |row| row.0)
+        let by_code = || TABLE.iter().find(|row| row.2 == status.code());
+        match by_label.or_else(by_code).map_or(Self::Bug, |row| row.0) {
+            Self::Bug if by_label.is_none() && made_by_transport(status) => Self::Unavailable,
+            kind => kind,
+        }
     }
 
     fn row(self) -> &'static (Self, &'static str, Code, u16) {
         &TABLE[self as usize]
     }
+}
+
+/// A status that came over the wire has no source; one with a source stands for a failure of the
+/// connection, seen from this side of it.
+fn made_by_transport(status: &Status) -> bool {
+    std::error::Error::source(status).is_some()
 }
 
 impl fmt::Display for Kind {
@@ -243,5 +254,18 @@ mod tests {
     fn a_foreign_status_is_known_by_its_code() {
         assert_eq!(Kind::of(&Status::unavailable("connection refused")), Kind::Unavailable);
         assert_eq!(Kind::of(&Status::data_loss("?")), Kind::Bug);
+    }
+
+    #[test]
+    fn a_connection_that_broke_is_unavailable_and_no_bug() {
+        let broken = || std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        assert_eq!(Kind::of(&Status::from_error(Box::new(broken()))), Kind::Unavailable);
+        let mut internal = Status::internal("h2 protocol error: error reading a body from connection");
+        assert_eq!(Kind::of(&internal), Kind::Bug, "the server itself said so");
+        internal.set_source(std::sync::Arc::new(broken()));
+        assert_eq!(Kind::of(&internal), Kind::Unavailable);
+        let mut ours = Status::from(Failure::Bug { id: "7".into() });
+        ours.set_source(std::sync::Arc::new(broken()));
+        assert_eq!(Kind::of(&ours), Kind::Bug, "our own word counts");
     }
 }

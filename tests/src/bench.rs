@@ -13,7 +13,7 @@ use crate::{assets, pair::Pair, wait};
 pub async fn run(pair: &Pair, flags: &[&str]) -> serde_json::Value {
     let folder = assets::scratch_folder();
     let file = folder.join("run.json");
-    let mut command = command(pair, flags);
+    let mut command = against(pair, "run", flags);
     command.arg("--json-out").arg(&file);
     let ended =
         wait::within_patience("the end of a benchmark", command.output()).await.expect("bench-client");
@@ -29,16 +29,26 @@ pub async fn run(pair: &Pair, flags: &[&str]) -> serde_json::Value {
 /// # Panics
 /// When it cannot be started.
 pub fn start(pair: &Pair, flags: &[&str]) -> Child {
-    command(pair, flags).spawn().expect("bench-client")
+    against(pair, "run", flags).spawn().expect("bench-client")
 }
 
-fn command(pair: &Pair, flags: &[&str]) -> Command {
+/// `bench-client SUBCOMMAND` with the addresses of `pair` and `flags`, silent on stdout.
+pub fn against(pair: &Pair, subcommand: &str, flags: &[&str]) -> Command {
+    let mut command = command(subcommand);
+    command
+        .args(["--quiet", "--target", &pair.scheduler.address, "--admin", &pair.admin])
+        .args(flags)
+        .stdout(Stdio::null());
+    command
+}
+
+/// `bench-client SUBCOMMAND`; killed when dropped.
+pub fn command(subcommand: &str) -> Command {
     let mut command = Command::new(assets::program("bench-client"));
     command
-        .args(["run", "--quiet", "--target", &pair.scheduler.address, "--admin", &pair.admin])
-        .args(flags)
+        .arg(subcommand)
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true);
     command

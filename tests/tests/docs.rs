@@ -51,6 +51,8 @@ fn every_flag_the_documents_name_exists() {
         help("bench-client", &["run"]),
         help("bench-client", &["complete"]),
         help("bench-client", &["report"]),
+        help("bench-client", &["diff"]),
+        help("bench-client", &["sweep"]),
         help("bench-client", &["explain"]),
     ];
     let known: BTreeSet<&str> =

@@ -10,6 +10,7 @@ use firstlight_proto::{
     v1::inference_client::InferenceClient,
 };
 use firstlight_tests::{
+    bench,
     client::ids_request,
     pki::Pki,
     service::{Service, free_address},
@@ -155,6 +156,42 @@ async fn the_pair_serves_over_mutual_tls_and_takes_renewed_certificates() {
     })
     .await;
     assert!(pair.scheduler.running());
+}
+
+#[tokio::test]
+async fn the_bench_client_measures_the_pair_over_mutual_tls_with_spans_from_both() {
+    let pki = Pki::new();
+    let ca = pki.authority("ca");
+    let (scheduler, engine) = (pki.identity("scheduler", &ca), pki.identity("engine", &ca));
+    let client = pki.identity("client", &ca);
+    let pair = TlsPair::start(&pki, &scheduler, &engine).await;
+    let mut command = bench::command("run");
+    command.args([
+        "--target",
+        &pair.scheduler_listen,
+        "--admin",
+        &free_address(),
+        "--json",
+        "--no-self-check",
+    ]);
+    command.args([
+        "--num-requests",
+        "8",
+        "--max-new-tokens",
+        "2",
+        "--require-closed",
+        "--tls-name",
+        "localhost",
+    ]);
+    command.arg("--tls-ca").arg(pki.pem("ca"));
+    let stranger = command.output().await.unwrap();
+    assert!(!stranger.status.success(), "a bench without a certificate was served");
+    command.arg("--tls-cert").arg(client.cert).arg("--tls-key").arg(client.key);
+    let ended = wait::within_patience("a run", command.output()).await.unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&ended.stdout).unwrap();
+    assert_eq!(json["requests"]["completed"], 8);
+    assert_eq!((&json["spans"]["scheduler_direct"], &json["spans"]["engine_direct"]), (&8.into(), &8.into()));
 }
 
 /// A pair with mutual TLS on both hops; health in the clear beside it.

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write as _};
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use firstlight_proto::{cause, clock::Clock};
 use uuid::Uuid;
 
@@ -15,7 +15,7 @@ use crate::{
     },
     target::{
         Ask, Firstlight, Outcome, Prompt, Record,
-        firstlight::{Common, Message, connect},
+        firstlight::{Common, Message, connect_over},
     },
 };
 
@@ -27,8 +27,9 @@ pub async fn complete(flags: CompleteFlags) -> anyhow::Result<()> {
     let clock = Clock::new();
     let (sampling, stop) = (flags.sampling.sampling(), flags.sampling.stop());
     let common = Common { sampling, stop, ..Common::default() };
-    let server = Firstlight::connect(&flags.server.target, 1, clock, common).await?;
-    let peer = Peer { channel: connect(&flags.server.target).await?, engine: None };
+    let (target, tls) = (&flags.server.target, flags.server.tls.dialer().context("TLS")?);
+    let server = Firstlight::connect_over(target, tls.clone(), 1, clock, common).await?;
+    let peer = Peer { channel: connect_over(target, tls).await?, engine: None };
     let prober = Prober::new(clock, own_domain(false)?, vec![peer]);
     prober.burst().await?;
 

@@ -3,6 +3,7 @@
 //! - [`complete`]: one completion, as a person would see it
 //! - [`run`]: load, join, report
 //! - [`diff`]: what moved between two sets of runs
+//! - [`sweep`]: a grid of runs
 //! - [`explain`]: why one request waited
 //! - [`report`]: one HTML file of a run
 //! - [`progress`]: the live line of a run
@@ -13,3 +14,4 @@ pub mod explain;
 pub mod progress;
 pub mod report;
 pub mod run;
+pub mod sweep;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::bail;
-use clap::{Args, ValueEnum};
+use clap::{Args, Command, FromArgMatches as _, ValueEnum};
 
 use crate::load::Arrivals;
 
@@ -98,6 +98,15 @@ pub enum Arrival {
     Ramp,
     /// The rate jumps to --to-rate after --over seconds.
     Step,
+}
+
+impl Default for LoadFlags {
+    /// As without any flag.
+    fn default() -> Self {
+        let matches = Self::augment_args(Command::new("")).no_binary_name(true).get_matches_from([""; 0]);
+        Self::from_arg_matches(&matches)
+            .unwrap_or_else(|e| unreachable!("every load flag has a default: {e}"))
+    }
 }
 
 impl LoadFlags {

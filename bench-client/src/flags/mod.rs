@@ -5,6 +5,7 @@
 //! - [`load`]: how many requests, when, and what they ask
 //! - [`dataset`]: recorded or made-up requests
 //! - [`budget`]: limits of admission, leased for the run
+//! - [`sweep`]: `bench-client sweep`
 //! - [`sampling`]: how tokens are chosen
 //! - [`server`]: where the services are
 
@@ -15,6 +16,7 @@ pub mod load;
 pub mod run;
 pub mod sampling;
 pub mod server;
+pub mod sweep;
 
 use std::path::PathBuf;
 
@@ -42,6 +44,7 @@ const EXAMPLES: &str = "Examples:
   bench-client run --request-rate 20 --num-requests 500 --slo ttft=500ms,itl=50ms
   bench-client run --dataset mooncake --dataset-path trace.jsonl --time-scale 0.5 --max-input-len 2048
   bench-client run --openai http://127.0.0.1:8000 --num-requests 64 --max-concurrency 16
+  bench-client sweep --vary request-rate=5,10,20,40 --num-requests 200 --slo ttft=500ms
   bench-client diff before.jsonl after.jsonl --fail-if 'ttft_p99>+5%'
   bench-client report run.json --jsonl run.jsonl -o report.html
   bench-client explain REQUEST_ID";
@@ -53,6 +56,8 @@ pub enum Command {
     Complete(CompleteFlags),
     /// Makes load and prints where TTFT goes.
     Run(Box<run::RunFlags>),
+    /// Measures a grid over limits of admission or over the load, and finds where goodput saturates.
+    Sweep(Box<sweep::SweepFlags>),
     /// Tells how much TTFT, its parts and its causes moved between runs of one load.
     Diff(diff::DiffFlags),
     /// Makes one self-contained HTML file of a run.

@@ -41,6 +41,12 @@ pub struct RunFlags {
     /// Do not measure this client against a server of its own before the run.
     #[arg(long)]
     pub no_self_check: bool,
+    /// Give the run up when more than this share of its requests missed the objectives or failed, %.
+    #[arg(skip)]
+    pub give_up_percent: Option<f64>,
+    /// Passes of prompts that were asked before and must not be asked again.
+    #[arg(skip)]
+    pub prompts_used: usize,
     /// Delay a hand-over of this client by a known time, to test the breakdown.
     #[arg(long, value_name = "SEGMENT=MS", hide = true)]
     pub inject_delay: Vec<Injection>,
@@ -56,7 +62,7 @@ pub struct RunFlags {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Server")]
 pub struct HttpFlags {
-    /// Load this OpenAI-compatible server instead: http://HOST:PORT
+    /// Load this OpenAI-compatible server instead: http://HOST:PORT or https://HOST
     #[arg(long, value_name = "URL")]
     pub openai: Option<String>,
     /// Which of its two APIs.
@@ -91,6 +97,32 @@ impl AuditFlags {
     }
 }
 
+impl AuditFlags {
+    /// No audit.
+    pub fn none() -> Self {
+        Self { audit: false, scheduler_metrics: String::new(), engine_metrics: Vec::new() }
+    }
+}
+
+impl OutputFlags {
+    /// No output of its own, of a run called `label` that counts goodput by `slo`.
+    pub fn silent(label: &str, slo: Option<Slo>) -> Self {
+        Self {
+            run_label: label.to_owned(),
+            json_out: None,
+            jsonl_out: None,
+            csv_out: None,
+            html_out: None,
+            slo,
+            no_definitions: true,
+            quiet: true,
+            json: false,
+            allow_failures: true,
+            require_closed: false,
+        }
+    }
+}
+
 /// Output.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Output")]
@@ -113,9 +145,9 @@ pub struct OutputFlags {
     /// Count requests that meet objectives: ttft=500ms,itl=50ms,tpot=60ms,latency=5s
     #[arg(long, value_name = "OBJECTIVES")]
     pub slo: Option<Slo>,
-    /// Print what the figures mean below them.
+    /// Do not print what the figures mean below them.
     #[arg(long)]
-    pub definitions: bool,
+    pub no_definitions: bool,
     /// Print nothing but errors.
     #[arg(long, short)]
     pub quiet: bool,

@@ -6,8 +6,9 @@ use std::sync::{
 };
 
 use hdrhistogram::Histogram;
+use tokio_util::sync::CancellationToken;
 
-use crate::target::Record;
+use crate::{report::slo::Slo, target::Record};
 
 /// Shared by the requests of a run and the line that shows it.
 #[derive(Debug)]
@@ -16,7 +17,22 @@ pub struct Live {
     done: AtomicU64,
     failed: AtomicU64,
     tokens: AtomicU64,
+    missed: AtomicU64,
+    patience: Option<Patience>,
     ttft_us: Mutex<Histogram<u64>>,
+}
+
+/// When a run is given up.
+#[derive(Clone, Debug)]
+pub struct Patience {
+    /// Requests that may miss the objectives or fail.
+    pub most_missed: u64,
+    /// Of how many.
+    pub of: usize,
+    /// The objectives; without any, only failures count.
+    pub slo: Option<Slo>,
+    /// Ends the run.
+    pub stop: CancellationToken,
 }
 
 /// One look at a run.
@@ -36,18 +52,25 @@ pub struct Glance {
 
 impl Default for Live {
     fn default() -> Self {
+        Self::new(None)
+    }
+}
+
+impl Live {
+    /// Counters of a run that is given up when `patience` ends.
+    pub fn new(patience: Option<Patience>) -> Self {
         let ttft_us = Histogram::new(2).unwrap_or_else(|_| unreachable!("2 significant digits are allowed"));
         Self {
             fired: AtomicU64::new(0),
             done: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             tokens: AtomicU64::new(0),
+            missed: AtomicU64::new(0),
+            patience,
             ttft_us: Mutex::new(ttft_us),
         }
     }
-}
 
-impl Live {
     /// A request was fired.
     pub fn fired(&self) {
         self.fired.fetch_add(1, Relaxed);
@@ -69,6 +92,21 @@ impl Live {
         if !record.completed() {
             self.failed.fetch_add(1, Relaxed);
         }
+        let Some(patience) = &self.patience else { return };
+        if !patience.slo.map_or(record.completed(), |slo| slo.met(record))
+            && self.missed.fetch_add(1, Relaxed) + 1 > patience.most_missed
+        {
+            patience.stop.cancel();
+        }
+    }
+
+    /// Why the run was given up; `None` when it was not.
+    pub fn given_up(&self) -> Option<String> {
+        let patience = self.patience.as_ref()?;
+        let missed = || patience.most_missed + 1;
+        let what = if patience.slo.is_some() { "missed the objectives" } else { "failed" };
+        (self.missed.load(Relaxed) > patience.most_missed)
+            .then(|| format!("given up when {} of {} requests had {what}", missed(), patience.of))
     }
 
     /// How it stands.

@@ -6,15 +6,16 @@ use std::{
     time::Duration,
 };
 
-use firstlight_proto::v1::{
-    EngineInfo, ProbeClockRequest, WatchSpansRequest, telemetry_client::TelemetryClient,
+use firstlight_proto::{
+    serve::tls::Dialer,
+    v1::{EngineInfo, ProbeClockRequest, WatchSpansRequest, telemetry_client::TelemetryClient},
 };
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, transport::Channel};
 
 use super::SpanStore;
-use crate::target::firstlight::connect;
+use crate::target::firstlight::connect_over;
 
 /// Spans the services hold back for us while we are busy.
 const BUFFER: u32 = 1 << 20;
@@ -30,12 +31,12 @@ pub struct Route {
 
 /// Tries the address of each engine, then those in `seen_from_here`. An address may lead to another
 /// engine from here (every pod has its own 127.0.0.1), so the answer must carry the engine's name.
-pub async fn routes(engines: &[EngineInfo], seen_from_here: &[String]) -> Vec<Route> {
+pub async fn routes(engines: &[EngineInfo], seen_from_here: &[String], tls: Option<&Dialer>) -> Vec<Route> {
     let mut routes = Vec::with_capacity(engines.len());
     for info in engines {
         let mut route = Route { info: info.clone(), direct: None };
         for address in std::iter::once(&info.address).chain(seen_from_here) {
-            let tried = tokio::time::timeout(Duration::from_secs(2), reach(info, address)).await;
+            let tried = tokio::time::timeout(Duration::from_secs(2), reach(info, address, tls)).await;
             route.direct = tried.ok().flatten();
             if route.direct.is_some() {
                 break;
@@ -46,8 +47,8 @@ pub async fn routes(engines: &[EngineInfo], seen_from_here: &[String]) -> Vec<Ro
     routes
 }
 
-async fn reach(info: &EngineInfo, address: &str) -> Option<Channel> {
-    let channel = connect(address).await.ok()?;
+async fn reach(info: &EngineInfo, address: &str, tls: Option<&Dialer>) -> Option<Channel> {
+    let channel = connect_over(address, tls.cloned()).await.ok()?;
     let answer =
         TelemetryClient::new(channel.clone()).probe_clock(ProbeClockRequest::default()).await.ok()?;
     (answer.into_inner().name == info.name).then_some(channel)

@@ -102,6 +102,9 @@ pub struct RunInfo {
     pub budget: BTreeMap<String, String>,
     /// The run was cut short by Ctrl-C.
     pub interrupted: bool,
+    /// Why a sweep gave the run up before its end; `null` when it did not.
+    #[serde(default)]
+    pub given_up: Option<String>,
     /// Version of this client.
     pub client_version: String,
 }

@@ -8,6 +8,8 @@ mod breakdown;
 mod footer;
 mod lines;
 
+pub use breakdown::advice;
+
 use super::results::Results;
 
 const BAR: usize = 12;

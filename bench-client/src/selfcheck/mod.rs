@@ -34,12 +34,18 @@ pub struct OwnLag {
     pub receive: Samples,
 }
 
-/// A bench whose target is a null server of its own, over `channels` connections, until `stop`.
+/// A bench whose target is a null server of its own, over `channels` connections, until `stop`. The server
+/// holds every stream open until `held` of them are, and answers at once when that is 0.
 ///
 /// # Errors
 /// When the null server cannot listen.
-pub async fn null_bench(clock: Clock, channels: usize, stop: CancellationToken) -> anyhow::Result<Bench> {
-    let addr = null_server::start(clock, stop).await.context("starting the null server")?;
+pub async fn null_bench(
+    clock: Clock,
+    channels: usize,
+    held: usize,
+    stop: CancellationToken,
+) -> anyhow::Result<Bench> {
+    let addr = null_server::start_holding(held, clock, stop).await.context("starting the null server")?;
     let server = Firstlight::connect(&addr.to_string(), channels, clock, Common::default()).await?;
     Ok(Bench {
         target: Arc::new(Target::Firstlight(server)),
@@ -57,7 +63,7 @@ pub async fn null_bench(clock: Clock, channels: usize, stop: CancellationToken) 
 pub async fn check(clock: Clock, due: &Due, channels: usize) -> anyhow::Result<OwnLag> {
     let stop = CancellationToken::new();
     let _ended = stop.clone().drop_guard();
-    let bench = null_bench(clock, channels, stop).await?;
+    let bench = null_bench(clock, channels, 0, stop).await?;
     let due = head(due);
     let count = match &due {
         Due::At(times) => times.len(),

@@ -10,8 +10,8 @@ use firstlight_proto::{
         inference_server::{Inference, InferenceServer},
     },
 };
-use futures_util::Stream;
-use tokio::net::TcpListener;
+use futures_util::{FutureExt as _, Stream};
+use tokio::{net::TcpListener, sync::watch};
 use tokio_stream::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, transport::server::TcpIncoming};
@@ -21,11 +21,24 @@ use tonic::{Request, Response, Status, transport::server::TcpIncoming};
 /// # Errors
 /// When no port can be bound.
 pub async fn start(clock: Clock, stop: CancellationToken) -> std::io::Result<SocketAddr> {
+    start_holding(0, clock, stop).await
+}
+
+/// The same, but every stream stays open without a token until `streams` of them are open at once.
+///
+/// # Errors
+/// When no port can be bound.
+pub async fn start_holding(
+    streams: usize,
+    clock: Clock,
+    stop: CancellationToken,
+) -> std::io::Result<SocketAddr> {
+    let open = watch::Sender::new(0);
     let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
     let addr = listener.local_addr()?;
     let served = tonic::transport::Server::builder()
         .max_concurrent_streams(1 << 16)
-        .add_service(InferenceServer::new(NullServer { clock }))
+        .add_service(InferenceServer::new(NullServer { clock, streams, open }))
         .serve_with_incoming_shutdown(
             TcpIncoming::from(listener).with_nodelay(Some(true)),
             stop.cancelled_owned(),
@@ -41,6 +54,10 @@ pub async fn start(clock: Clock, stop: CancellationToken) -> std::io::Result<Soc
 #[derive(Debug)]
 struct NullServer {
     clock: Clock,
+    /// Streams that must have opened before any of them gets a token.
+    streams: usize,
+    /// Streams that have opened.
+    open: watch::Sender<usize>,
 }
 
 #[tonic::async_trait]
@@ -67,7 +84,14 @@ impl Inference for NullServer {
             emitted = n + 1;
             (!ended).then(|| Ok(response(finished(&request, received_ns, first_ns))))
         });
-        Ok(Response::new(Box::pin(tokio_stream::iter(tokens).fuse())))
+        self.open.send_modify(|open| *open += 1);
+        let (mut open, streams) = (self.open.subscribe(), self.streams);
+        let tokens = async move {
+            // The sender lives as long as the server.
+            let _ = open.wait_for(|open| *open >= streams).await;
+            tokio_stream::iter(tokens).fuse()
+        };
+        Ok(Response::new(Box::pin(tokens.flatten_stream())))
     }
 
     async fn get_model(&self, _: Request<GetModelRequest>) -> Result<Response<GetModelResponse>, Status> {

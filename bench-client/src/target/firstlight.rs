@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use firstlight_proto::{
     clock::Clock,
     error::Kind,
+    serve::{dial, tls::Dialer},
     v1::{GenerateRequest, GenerateResponse, Sampling, Stop, TokenIds, generate_request, generate_response},
 };
 use http::uri::PathAndQuery;
@@ -62,29 +63,51 @@ pub struct Firstlight {
     common: Common,
 }
 
-/// Opens one connection to `addr` (`host:port`).
+/// Opens one connection to `addr` (`host:port`), in the clear.
 ///
 /// # Errors
 /// Names the address when it is malformed or does not answer within two seconds.
 pub async fn connect(addr: &str) -> anyhow::Result<Channel> {
+    connect_over(addr, None).await
+}
+
+/// Opens one connection to `addr` (`host:port`), over TLS when `tls` says how.
+///
+/// # Errors
+/// Names the address when it is malformed, does not answer within two seconds, or is not trusted.
+pub async fn connect_over(addr: &str, tls: Option<Dialer>) -> anyhow::Result<Channel> {
     let endpoint = Endpoint::from_shared(format!("http://{addr}"))
         .with_context(|| format!("{addr:?} is no address; write HOST:PORT"))?
         .connect_timeout(Duration::from_secs(2))
-        .tcp_nodelay(true)
         .initial_connection_window_size(16 << 20)
         .initial_stream_window_size(1 << 20);
-    endpoint.connect().await.with_context(|| format!("no server answers at {addr}"))
+    let opened = endpoint.connect_with_connector(dial::connector(tls)).await;
+    opened.with_context(|| format!("no server answers at {addr}"))
 }
 
 impl Firstlight {
-    /// Connects `channels` times to `addr`.
+    /// Connects `channels` times to `addr`, in the clear.
     ///
     /// # Errors
     /// As [`connect`].
     pub async fn connect(addr: &str, channels: usize, clock: Clock, common: Common) -> anyhow::Result<Self> {
+        Self::connect_over(addr, None, channels, clock, common).await
+    }
+
+    /// Connects `channels` times to `addr`, over TLS when `tls` says how.
+    ///
+    /// # Errors
+    /// As [`connect_over`].
+    pub async fn connect_over(
+        addr: &str,
+        tls: Option<Dialer>,
+        channels: usize,
+        clock: Clock,
+        common: Common,
+    ) -> anyhow::Result<Self> {
         let mut opened = Vec::with_capacity(channels.max(1));
         for _ in 0..channels.max(1) {
-            opened.push(connect(addr).await?);
+            opened.push(connect_over(addr, tls.clone()).await?);
         }
         Ok(Self { channels: opened, next: AtomicUsize::new(0), clock, common })
     }

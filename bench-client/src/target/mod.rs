@@ -2,11 +2,12 @@
 //!
 //! - [`record`]: the client's side of one request
 //! - [`firstlight`]: gRPC to scheduler-svc
-//! - [`openai`]: HTTP to any OpenAI-compatible server; [`sse`]: its streams
+//! - [`openai`]: HTTP to any OpenAI-compatible server; [`sse`]: its streams; [`https`]: its connections
 //! - [`codec`]: stamps messages where they enter and leave the transport
 
 pub mod codec;
 pub mod firstlight;
+pub mod https;
 pub mod openai;
 pub mod record;
 pub mod sse;

@@ -11,14 +11,15 @@ use firstlight_proto::{
 use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::TokioExecutor,
-};
+use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Arrival, Ask, Outcome, Prompt, Record, sse::SseParser};
+use super::{
+    Arrival, Ask, Outcome, Prompt, Record,
+    https::{Connector, Trust, connector},
+    sse::SseParser,
+};
 
 /// Which of the two APIs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -37,7 +38,7 @@ pub struct OpenAi {
     model: String,
     extra: Vec<(String, Value)>,
     timeout: Option<Duration>,
-    http: Client<HttpConnector, Full<Bytes>>,
+    http: Client<Connector, Full<Bytes>>,
     clock: Clock,
 }
 
@@ -48,11 +49,11 @@ struct Failed {
 }
 
 impl OpenAi {
-    /// A server at `base` (`http://host:port`); `extra` fields are put into every request body. Without a
-    /// model name the first one the server lists is used.
+    /// A server at `base` (`http://host:port` or `https://host`); `extra` fields are put into every request
+    /// body. Without a model name the first one the server lists is used.
     ///
     /// # Errors
-    /// When the address is not http, or no model is named and none is listed.
+    /// When the address is neither, the TLS files cannot be used, or no model is named and none is listed.
     pub async fn connect(
         base: &str,
         api: Api,
@@ -60,12 +61,13 @@ impl OpenAi {
         extra: Vec<(String, Value)>,
         timeout: Option<Duration>,
         clock: Clock,
+        trust: &Trust,
     ) -> anyhow::Result<Self> {
-        if !base.starts_with("http://") {
-            bail!("--openai {base:?}: write http://HOST:PORT (TLS is not supported)");
+        let tls = base.starts_with("https://");
+        if !tls && !base.starts_with("http://") {
+            bail!("--openai {base:?}: write http://HOST:PORT or https://HOST:PORT");
         }
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
+        let connector = connector(tls.then_some(trust)).context("TLS")?;
         let http = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(usize::MAX).build(connector);
         let base = base.trim_end_matches('/').to_owned();
         let mut server = Self { base, api, model: model.unwrap_or_default(), extra, timeout, http, clock };

@@ -145,7 +145,11 @@ fn server_config(identity: &Identity, client_ca: Option<&Path>) -> Result<Server
     Ok(config)
 }
 
-fn client_config(ca: &Path, identity: Option<&Identity>) -> Result<ClientConfig, TlsError> {
+/// What a client trusts and shows: servers that `ca` signed, and `identity` to those that ask; for h2.
+///
+/// # Errors
+/// When the files cannot be used.
+pub fn client_config(ca: &Path, identity: Option<&Identity>) -> Result<ClientConfig, TlsError> {
     let unusable = |reason: rustls::Error| TlsError::Unusable { path: ca.into(), reason: reason.to_string() };
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()

@@ -1,19 +1,23 @@
 //! A run against an OpenAI-compatible server. It tells no stamps, so only the client's side is measured;
 //! where the server exports its own means (vLLM, llama.cpp), they stand beside it.
 
-use std::{process::ExitCode, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use firstlight_proto::clock::Clock;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{output, passes::Passes, unique_label, workload::Workload};
+use super::{
+    passes::{Passes, Sent},
+    unique_label,
+    workload::Workload,
+};
 use crate::{
     flags::run::RunFlags,
-    join,
+    join::{self, Joined},
     observe::{ClockMap, SpanStore, clocks::own_domain, prometheus::Scrape, server_metrics},
     report::{
-        Facts,
+        Facts, Results,
         results::{ClockInfo, RunInfo},
         summarize,
     },
@@ -23,14 +27,20 @@ use crate::{
 /// Vocabulary that made-up token ids are drawn from: small enough for every model of interest.
 const VOCAB_SIZE: u32 = 30_000;
 
-pub async fn run(flags: &RunFlags, base: &str, stop: &CancellationToken) -> anyhow::Result<ExitCode> {
+pub async fn run<T>(
+    flags: &RunFlags,
+    base: &str,
+    stop: &CancellationToken,
+    then: impl FnOnce(&[Joined<'_>], &Results) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
     anyhow::ensure!(!flags.audit.audit, "--audit needs Firstlight's own metrics");
     anyhow::ensure!(flags.budget.change().is_none(), "an OpenAI-compatible server takes no budget flags");
     let clock = Clock::with_drift(flags.clock_drift);
     let workload = Workload::of(flags, VOCAB_SIZE, true)?;
     let timeout = flags.load.timeout_ms.map(Duration::from_millis);
     let model = flags.http.model.clone();
-    let server = OpenAi::connect(base, flags.http.openai_api, model, extra(flags), timeout, clock).await?;
+    let (api, trust) = (flags.http.openai_api, flags.server.tls.trust());
+    let server = OpenAi::connect(base, api, model, extra(flags), timeout, clock, &trust).await?;
     let run = run_info(flags, base, server.model(), &workload);
     let label = unique_label(&flags.output.run_label);
     let passes = Passes { flags, workload: &workload, clock, label, stop };
@@ -38,13 +48,13 @@ pub async fn run(flags: &RunFlags, base: &str, stop: &CancellationToken) -> anyh
     let server = Arc::new(Target::OpenAi(server));
     passes.warm_up(&server).await;
     let before = metrics(&server).await;
-    let (records, fitness) = passes.measure(&server).await;
+    let Sent { records, fitness, given_up } = passes.measure(&server).await;
     let after = metrics(&server).await;
 
     let spans = SpanStore::default();
     let joined = join::join(&records, &spans, &ClockMap::new(own_domain(false)?));
     let facts = Facts {
-        run: RunInfo { interrupted: stop.is_cancelled(), ..run },
+        run: RunInfo { interrupted: stop.is_cancelled(), given_up, ..run },
         clock: ClockInfo::default(),
         dropped_spans: 0,
         fitness: fitness.with_own_lag(own_lag.as_ref()),
@@ -52,9 +62,7 @@ pub async fn run(flags: &RunFlags, base: &str, stop: &CancellationToken) -> anyh
         server: before.zip(after).and_then(|(before, after)| server_metrics::view(&before, &after)),
         audit: None,
     };
-    let results = summarize(&joined, facts);
-    output::write(flags, &joined, &results)?;
-    Ok(output::verdict(flags, &records, &results))
+    then(&joined, &summarize(&joined, facts))
 }
 
 async fn metrics(server: &Target) -> Option<Scrape> {

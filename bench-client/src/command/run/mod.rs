@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::flags::run::RunFlags;
+use crate::{flags::run::RunFlags, join::Joined, report::Results};
 
 /// Runs the command; the exit code tells whether the run is good.
 ///
@@ -27,14 +27,30 @@ use crate::flags::run::RunFlags;
 /// When a server is not there, refuses the budget, or a file cannot be read or written.
 pub async fn run(flags: RunFlags) -> anyhow::Result<ExitCode> {
     let stop = stop_on_ctrl_c();
+    measure(&flags, &stop, |joined, results| {
+        output::write(&flags, joined, results)?;
+        Ok(output::verdict(&flags, joined, results))
+    })
+    .await
+}
+
+/// Makes the load that `flags` ask for, and hands what it brought to `then`.
+///
+/// # Errors
+/// As [`run`], and those of `then`.
+pub async fn measure<T>(
+    flags: &RunFlags,
+    stop: &CancellationToken,
+    then: impl FnOnce(&[Joined<'_>], &Results) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
     match &flags.http.openai {
-        Some(base) => http::run(&flags, base, &stop).await,
-        None => pair::run(&flags, &stop).await,
+        Some(base) => http::run(flags, base, stop, then).await,
+        None => pair::run(flags, stop, then).await,
     }
 }
 
 /// The first Ctrl-C ends the load and reports what was measured; the second ends the process.
-fn stop_on_ctrl_c() -> CancellationToken {
+pub fn stop_on_ctrl_c() -> CancellationToken {
     let stop = CancellationToken::new();
     let stopped = stop.clone();
     tokio::spawn(async move {

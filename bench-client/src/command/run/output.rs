@@ -8,7 +8,7 @@ use crate::{
     flags::run::RunFlags,
     join::Joined,
     report::{Results, html, rows, text, vllm},
-    target::{Outcome, Record},
+    target::Outcome,
 };
 
 /// Most of TTFT that may be unexplained when chains must close, %.
@@ -34,17 +34,17 @@ pub fn write(flags: &RunFlags, joined: &[Joined<'_>], results: &Results) -> anyh
     if output.json {
         println!("{json}");
     } else if !output.quiet {
-        print!("{}", text::page(results, output.definitions));
+        print!("{}", text::page(results, !output.no_definitions));
     }
     Ok(())
 }
 
 /// Failure when requests failed, a chain is open that must close, the audit found a disagreement, or
 /// Ctrl-C cut the run short.
-pub fn verdict(flags: &RunFlags, records: &[Record], results: &Results) -> ExitCode {
+pub fn verdict(flags: &RunFlags, joined: &[Joined<'_>], results: &Results) -> ExitCode {
     let mut bad = results.run.interrupted;
-    let failed = records.iter().find_map(|r| match &r.outcome {
-        Outcome::Failed { kind, message } => Some(format!("{}: {kind}: {message}", r.id)),
+    let failed = joined.iter().find_map(|j| match &j.record.outcome {
+        Outcome::Failed { kind, message } => Some(format!("{}: {kind}: {message}", j.record.id)),
         Outcome::Finished => None,
     });
     if let Some(first) = failed.filter(|_| !flags.output.allow_failures && !results.run.interrupted) {

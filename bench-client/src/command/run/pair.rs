@@ -1,6 +1,6 @@
 //! A run against scheduler-svc: leases the budget, probes the clocks, watches the spans.
 
-use std::{process::ExitCode, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
 use firstlight_proto::{
@@ -13,51 +13,66 @@ use tonic::{
     transport::Channel,
 };
 
-use super::{budget, output, passes::Passes, unique_label, workload::Workload};
+use super::{
+    budget,
+    passes::{Passes, Sent},
+    unique_label,
+    workload::Workload,
+};
 use crate::{
     audit::{
         ledgers::{self, Scraped},
         watch::AuditWatch,
     },
     flags::run::RunFlags,
-    join,
+    join::{self, Joined},
     observe::{
         SpanStore,
         clocks::{Peer, Prober, own_domain},
         watch::{Route, Watch, routes},
     },
-    report::{Facts, clock_info::clock_info, results::RunInfo, summarize, validity::Fitness},
+    report::{Facts, Results, clock_info::clock_info, results::RunInfo, summarize},
     target::{
-        Firstlight, Record, Target,
-        firstlight::{Common, connect},
+        Firstlight, Target,
+        firstlight::{Common, connect_over},
     },
 };
 
 /// Time given to spans that are still on their way when the last stream has ended.
 const SPAN_PATIENCE: Duration = Duration::from_secs(2);
 
-pub async fn run(flags: &RunFlags, stop: &CancellationToken) -> anyhow::Result<ExitCode> {
+pub async fn run<T>(
+    flags: &RunFlags,
+    stop: &CancellationToken,
+    then: impl FnOnce(&[Joined<'_>], &Results) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
     let clock = Clock::with_drift(flags.clock_drift);
-    let scheduler = connect(&flags.server.target).await?;
+    let tls = flags.server.tls.dialer().context("TLS")?;
+    let scheduler = connect_over(&flags.server.target, tls.clone()).await?;
     let model = model(scheduler.clone()).await?;
     let workload = Workload::of(flags, model.vocab_size, model.has_tokenizer)?;
     let label = unique_label(&flags.output.run_label);
     let passes = Passes { flags, workload: &workload, clock, label, stop };
     let own_lag = passes.self_check().await?;
-    let routes = routes(&model.engines, &flags.server.engine).await;
+    let routes = routes(&model.engines, &flags.server.engine, tls.as_ref()).await;
     let prober = prober(flags, clock, scheduler.clone(), &routes)?;
     prober.burst().await?;
 
     let held = budget::hold(flags).await?;
     let measured = measure(&passes, &routes, scheduler, &prober).await;
     let budget = held.end().await;
-    let Measured { records, spans, fitness, scraped } = measured?;
+    let Measured { sent: Sent { records, fitness, given_up }, spans, scraped } = measured?;
     prober.burst().await.unwrap_or_else(|error| tracing::warn!(%error, "no clock probes after the run"));
 
     let clocks = prober.map();
     let joined = join::join(&records, &spans, &clocks);
     let facts = Facts {
-        run: RunInfo { budget, interrupted: stop.is_cancelled(), ..run_info(flags, &model, &workload) },
+        run: RunInfo {
+            budget,
+            interrupted: stop.is_cancelled(),
+            given_up,
+            ..run_info(flags, &model, &workload)
+        },
         clock: clock_info(&clocks, &records, clock.now()),
         dropped_spans: spans.dropped(),
         fitness: fitness.with_own_lag(own_lag.as_ref()),
@@ -65,16 +80,13 @@ pub async fn run(flags: &RunFlags, stop: &CancellationToken) -> anyhow::Result<E
         server: None,
         audit: scraped.map(|scraped| ledgers::audit(&joined, &scraped)),
     };
-    let results = summarize(&joined, facts);
-    output::write(flags, &joined, &results)?;
-    Ok(output::verdict(flags, &records, &results))
+    then(&joined, &summarize(&joined, facts))
 }
 
 /// What the load brought in.
 struct Measured {
-    records: Vec<Record>,
+    sent: Sent,
     spans: SpanStore,
-    fitness: Fitness,
     scraped: Option<Scraped>,
 }
 
@@ -86,7 +98,9 @@ async fn measure(
 ) -> anyhow::Result<Measured> {
     let (flags, label) = (passes.flags, &passes.label);
     let common = common(flags, label)?;
-    let server = Firstlight::connect(&flags.server.target, flags.load.channels, passes.clock, common).await?;
+    let tls = flags.server.tls.dialer().context("TLS")?;
+    let (target, channels) = (&flags.server.target, flags.load.channels);
+    let server = Firstlight::connect_over(target, tls, channels, passes.clock, common).await?;
     let warm = Arc::new(Target::Firstlight(server.relabelled(format!("{label}-warm"))));
     passes.warm_up(&warm).await;
 
@@ -97,19 +111,19 @@ async fn measure(
     };
     let probing = CancellationToken::new();
     let prober = tokio::spawn(prober.clone().keep_probing(probing.clone()));
-    let (records, fitness) = passes.measure(&Arc::new(Target::Firstlight(server))).await;
+    let sent = passes.measure(&Arc::new(Target::Firstlight(server))).await;
     probing.cancel();
     if let Err(error) = prober.await {
         tracing::error!(%error, "the clock prober failed");
     }
-    let sent = records.iter().filter(|r| r.sent.is_some()).count();
-    let mut spans = watch.collect(sent, SPAN_PATIENCE).await;
+    let expected = sent.records.iter().filter(|r| r.sent.is_some()).count();
+    let mut spans = watch.collect(expected, SPAN_PATIENCE).await;
     spans.forget(flags.drop_spans, flags.load.load_seed);
     let scraped = match audit {
         Some(audit) => Some(audit.finish().await?),
         None => None,
     };
-    Ok(Measured { records, spans, fitness, scraped })
+    Ok(Measured { sent, spans, scraped })
 }
 
 async fn model(scheduler: Channel) -> anyhow::Result<GetModelResponse> {

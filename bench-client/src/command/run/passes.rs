@@ -11,12 +11,23 @@ use crate::{
     flags::run::RunFlags,
     load::{
         drive::{Bench, drive},
-        live::Live,
+        live::{Live, Patience},
     },
     report::validity::{CpuMeter, Fitness},
     selfcheck::{self, OwnLag},
     target::{Record, Target},
 };
+
+/// What the measured passes brought in.
+#[derive(Debug)]
+pub struct Sent {
+    /// All requests that were fired.
+    pub records: Vec<Record>,
+    /// What it took of this client.
+    pub fitness: Fitness,
+    /// Why it ended early, unless by Ctrl-C.
+    pub given_up: Option<String>,
+}
 
 /// What all passes of a run have in common.
 #[derive(Debug)]
@@ -48,34 +59,42 @@ impl Passes<'_> {
     /// Sends the warm-up passes and forgets their records.
     pub async fn warm_up(&self, target: &Arc<Target>) {
         for i in 0..self.workload.warmups {
-            let bench = self.bench(target);
+            let bench = self.bench(target, 1);
             let _shown = self.progress("warm-up", &bench);
             drive(&bench, self.workload.warmup(i, &self.label)).await;
         }
     }
 
     /// Sends the measured passes.
-    pub async fn measure(&self, target: &Arc<Target>) -> (Vec<Record>, Fitness) {
+    pub async fn measure(&self, target: &Arc<Target>) -> Sent {
         let meter = CpuMeter::start(self.clock);
+        let bench = self.bench(target, self.workload.repeats);
         let mut records = Vec::new();
         for i in 0..self.workload.repeats {
-            if self.stop.is_cancelled() {
+            if bench.stop.is_cancelled() {
                 break;
             }
-            let bench = self.bench(target);
             let _shown = self.progress("run", &bench);
             records.extend(drive(&bench, self.workload.repeat(i, &self.label)).await);
         }
-        (records, meter.stop())
+        Sent { records, fitness: meter.stop(), given_up: bench.live.given_up() }
     }
 
-    fn bench(&self, target: &Arc<Target>) -> Bench {
+    /// A bench for `passes` passes of the load.
+    fn bench(&self, target: &Arc<Target>, passes: usize) -> Bench {
+        let stop = self.stop.child_token();
+        let patience = self.flags.give_up_percent.map(|percent| Patience {
+            most_missed: (percent / 100.0 * (self.workload.count * passes) as f64) as u64,
+            of: self.workload.count * passes,
+            slo: self.flags.output.slo,
+            stop: stop.clone(),
+        });
         Bench {
             target: Arc::clone(target),
             clock: self.clock,
             injections: Injections::new(self.flags.inject_delay.clone()),
-            live: Arc::new(Live::default()),
-            stop: self.stop.clone(),
+            live: Arc::new(Live::new(patience)),
+            stop,
         }
     }
 

@@ -18,6 +18,7 @@ pub struct Workload {
     prompts: Prompts,
     seed: u64,
     max_concurrency: Option<usize>,
+    prompts_used: usize,
     /// Requests per pass.
     pub count: usize,
     /// Passes before the measured ones.
@@ -58,6 +59,7 @@ impl Workload {
             prompts: Prompts { source, unique, max_new_tokens, vocab_size },
             seed: load.load_seed,
             max_concurrency: load.max_concurrency,
+            prompts_used: flags.prompts_used,
             count,
             warmups: load.warmup_runs,
             repeats: load.repeat_runs as usize,
@@ -84,7 +86,8 @@ impl Workload {
     }
 
     fn pass(&self, pass: usize, run: usize, id_prefix: String) -> Plan {
-        let asks = (0..self.count).map(|i| self.prompts.ask(pass, i, self.count)).collect();
+        let ask = |i| self.prompts.ask(self.prompts_used + pass, i, self.count);
+        let asks = (0..self.count).map(ask).collect();
         Plan { due: self.due(pass), asks, max_concurrency: self.max_concurrency, id_prefix, run }
     }
 }

@@ -54,7 +54,7 @@ fn names_cannot_break_out_of_the_page() {
 #[test]
 fn every_tag_is_closed() {
     let page = page(&results(), &(0..20).map(line).collect::<Vec<_>>());
-    for tag in ["svg", "table", "details", "ul", "tr", "p", "rect", "body"] {
+    for tag in ["svg", "table", "details", "ul", "tr", "p", "rect", "section", "dl", "div", "span", "body"] {
         let opened = page.matches(&format!("<{tag}>")).count() + page.matches(&format!("<{tag} ")).count();
         assert_eq!(opened, page.matches(&format!("</{tag}>")).count(), "{tag}");
     }

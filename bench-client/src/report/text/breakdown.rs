@@ -163,7 +163,7 @@ pub fn remarks(out: &mut String, r: &Results) {
 }
 
 /// The limit that most of the waiting is blamed on, and its value.
-fn advice(r: &Results) -> Option<String> {
+pub fn advice(r: &Results) -> Option<String> {
     let whole: f64 = r.queue_wait_by_cause.values().sum();
     let (name, &mean) = r.queue_wait_by_cause.iter().max_by(|a, b| a.1.total_cmp(b.1))?;
     let share = 100.0 * mean / whole;

@@ -22,6 +22,9 @@ pub fn write(out: &mut String, r: &Results) {
     row("TTFT from sent", &r.ttft_from_sent);
     row("TPOT", &r.tpot);
     row("ITL", &r.itl);
+    if r.itl_per_message.n != r.itl.n {
+        row("ITL per message", &r.itl_per_message);
+    }
     row("Latency", &r.latency);
     row("stream-open wait", &r.stream_open);
     if r.cap_wait.n > 0 {

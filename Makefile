@@ -8,6 +8,8 @@ export FIRSTLIGHT_MODEL ?= $(CACHE)/models/SmolLM2-135M-Instruct.Q4_1.gguf
 export LD_LIBRARY_PATH := $(LIBTORCH)/lib$(if $(LD_LIBRARY_PATH),:$(LD_LIBRARY_PATH))
 # One profile for programs, tests and lints: see Cargo.toml.
 CARGO_FLAGS := --release --locked --workspace
+# `cargo bench` has a profile of its own that inherits release, and refuses the flag.
+BENCH_FLAGS := $(filter-out --release,$(CARGO_FLAGS))
 
 .PHONY: help setup build demo up lint test test-long golden \
 	bench-seed bench-admission bench-engine bench-pair bench-peers
@@ -56,13 +58,13 @@ bench-seed: build
 
 # What admission costs per request, by policy and queue length.
 bench-admission: setup
-	cargo bench $(CARGO_FLAGS) --bench admission
+	cargo bench $(BENCH_FLAGS) --bench admission
 
 # Kernels against the machine's ceilings, then whole forwards of the two models.
 bench-engine: setup
-	cargo bench $(CARGO_FLAGS) --bench kernels
-	cargo bench $(CARGO_FLAGS) --bench forward -- $(FIRSTLIGHT_MODEL) bf16
-	cargo bench $(CARGO_FLAGS) --bench forward -- gpt2 bf16
+	cargo bench $(BENCH_FLAGS) --bench kernels
+	cargo bench $(BENCH_FLAGS) --bench forward -- $(FIRSTLIGHT_MODEL) bf16
+	cargo bench $(BENCH_FLAGS) --bench forward -- gpt2 bf16
 
 # What the pair adds to a model that takes no time, then the two standard workloads on SmolLM2.
 bench-pair: build

@@ -157,7 +157,7 @@ impl Scheduler {
 
     /// One number of the core.
     pub async fn active(&self) -> u32 {
-        self.running.dispatcher.with(|dispatch| dispatch.gauges().active).await.unwrap()
+        self.running.dispatcher.with(|dispatch| dispatch.dump().gauges.active).await.unwrap()
     }
 }
 

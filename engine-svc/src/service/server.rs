@@ -61,6 +61,8 @@ pub struct ServerConfig {
     pub max_sequences: usize,
     /// Prompt and decode rows share one forward per step.
     pub mixed: bool,
+    /// Most tokens guessed ahead of each decode row; 0 = none.
+    pub draft_tokens: usize,
     /// An attachment that takes nothing for this long is ended.
     pub stall_limit: Duration,
     /// Known delays, for tests of the breakdown.
@@ -162,6 +164,7 @@ impl Live {
             eos_ids: model.eos_ids.clone(),
             max_sequences: self.config.max_sequences,
             mixed: self.config.mixed,
+            draft_tokens: self.config.draft_tokens,
         };
         let hello = v1::Hello {
             name: self.identity.name.clone(),

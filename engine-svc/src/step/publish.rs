@@ -45,6 +45,7 @@ impl StepLoop {
         if outcome.token.is_some() {
             let running = &mut self.running[outcome.id.0 as usize];
             running.token(at);
+            self.config.metrics.generated(outcome.drafted);
             if outcome.first {
                 self.first_token(outcome.id);
             }

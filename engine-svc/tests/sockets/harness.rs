@@ -81,6 +81,7 @@ impl Engine {
             limits: Limits { max_batch_size: 8, step_prefill_tokens: 64, decode_first: false },
             max_sequences: 64,
             mixed: setup.mixed,
+            draft_tokens: 0,
             stall_limit: setup.stall_limit,
             injections: Injections::new(inject),
         };

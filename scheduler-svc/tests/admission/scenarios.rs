@@ -209,8 +209,11 @@ fn the_dump_tells_of_each_lane_its_length_its_cut_and_its_head() {
     assert!(core.plan(at(30)).is_none());
 
     let dump = core.dump(at(50));
-    let mut lanes: Vec<_> =
-        dump.lanes.iter().map(|lane| (lane.head, lane.pending, lane.cut, lane.waited.by_cause.total())).collect();
+    let mut lanes: Vec<_> = dump
+        .lanes
+        .iter()
+        .map(|lane| (lane.head, lane.pending, lane.cut, lane.waited.by_cause.total()))
+        .collect();
     lanes.sort();
     assert_eq!(lanes, [(head, 2, Cause::EngineBusy, 40), (other, 1, Cause::EngineBusy, 20)]);
     assert_eq!((dump.gauges.pending, dump.gauges.active, dump.liveness.budget_free), (3, 1, false));

@@ -63,6 +63,7 @@ impl Engine {
             limits: Limits { max_batch_size: 64, step_prefill_tokens: 2048, decode_first: false },
             max_sequences: 256,
             mixed: false,
+            draft_tokens: 0,
             stall_limit: STUCK,
             injections: Injections::default(),
         };

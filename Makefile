@@ -60,15 +60,18 @@ bench-seed: build
 bench-admission: setup
 	cargo bench $(BENCH_FLAGS) --bench admission
 
-# Kernels against the machine's ceilings, then whole forwards of the two models.
-bench-engine: setup
+# Kernels against the machine's ceilings, whole forwards of the two models, then start-up and memory.
+bench-engine: build
 	cargo bench $(BENCH_FLAGS) --bench kernels
 	cargo bench $(BENCH_FLAGS) --bench forward -- $(FIRSTLIGHT_MODEL) bf16
 	cargo bench $(BENCH_FLAGS) --bench forward -- gpt2 bf16
+	python3 scripts/bench_start.py $(FIRSTLIGHT_MODEL) --dtype bf16
+	python3 scripts/bench_start.py $(FIRSTLIGHT_MODEL) --dtype auto
 
 # What the pair adds to a model that takes no time, then the two standard workloads on SmolLM2.
 bench-pair: build
 	@scripts/bench_pair.sh
 
-bench-peers:
-	@echo "make $@: missing: side-by-side runs with other servers are not written yet" >&2; exit 1
+# llama.cpp and vLLM from their packages, and the pair, in turns under the same load.
+bench-peers: build
+	python3 scripts/bench_peers.py

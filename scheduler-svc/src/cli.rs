@@ -52,7 +52,8 @@ pub struct Flags {
     #[arg(long, value_name = "SECONDS", env = "FIRSTLIGHT_ENGINE_DNS_SECONDS", default_value_t = 5.0)]
     pub engine_dns_seconds: f64,
 
-    /// Vocabulary: a GGUF file, a folder with tokenizer.json, or that file. Without it, prompts are token ids.
+    /// Vocabulary: a GGUF file, a folder with tokenizer.json, that file, or a hub id as for engine-svc. Without
+    /// it, prompts are token ids.
     #[arg(long, value_name = "PATH", env = "FIRSTLIGHT_MODEL")]
     pub model: Option<PathBuf>,
     /// Name of the model in requests; by default the engine's word.

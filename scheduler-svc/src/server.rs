@@ -155,7 +155,10 @@ pub async fn start(flags: Flags, shutdown: Shutdown) -> anyhow::Result<Running> 
 
 async fn load_tokenizer(flags: &Flags) -> anyhow::Result<Option<Arc<Tokenizer>>> {
     let Some(path) = flags.model.clone() else { return Ok(None) };
-    let tokenizer = tokio::task::spawn_blocking(move || Tokenizer::load(&path)).await?.context("--model")?;
+    let load = move || -> anyhow::Result<Tokenizer> {
+        Ok(Tokenizer::load(&firstlight_hub::resolve(&path, firstlight_hub::Wanted::Tokenizer)?)?)
+    };
+    let tokenizer = tokio::task::spawn_blocking(load).await?.context("--model")?;
     tracing::info!(
         vocab_size = tokenizer.vocab_size(),
         fingerprint = tokenizer.fingerprint(),

@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use firstlight_proto::{
     clock::{Clock, Drift},
-    inject::{Injection, Injections},
+    inject::{Injection, Injections, loss::Share},
     serve::{
         health::{HealthListen, Healthcheck},
         listen::ServerTls,
@@ -170,6 +170,9 @@ pub struct ServiceArgs {
     /// Test of the breakdown: add a known delay (engine_wait, prefill, return).
     #[arg(long, value_name = "SEGMENT=MS", hide = true)]
     pub inject_delay: Vec<Injection>,
+    /// Test of the breakdown: lose the spans of this share of requests, 0 to 1.
+    #[arg(long, value_name = "SHARE", default_value = "0", hide = true)]
+    pub drop_spans: Share,
     /// Test of the breakdown: a clock that runs too fast by this much.
     #[arg(long, value_name = "PPM", default_value_t, hide = true, allow_hyphen_values = true)]
     pub clock_drift: Drift,
@@ -234,6 +237,7 @@ impl Serve {
             mixed: self.capacity.mixed,
             stall_limit: seconds("--stall-seconds", self.service.stall_seconds)?,
             injections: Injections::new(self.service.inject_delay.clone()),
+            drop_spans: self.service.drop_spans,
         })
     }
 

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand};
 use firstlight_proto::{
     clock::Drift,
-    inject::Injection,
+    inject::{Injection, loss::Share},
     serve::{
         health::{HealthListen, Healthcheck},
         listen::ServerTls,
@@ -113,8 +113,12 @@ pub struct Flags {
         value_delimiter = ','
     )]
     pub inject_delay: Vec<Injection>,
+    /// Lose the spans of this share of requests, 0 to 1.
+    #[arg(long, value_name = "SHARE", env = "FIRSTLIGHT_DROP_SPANS", hide = true, default_value = "0")]
+    pub drop_spans: Share,
     /// Let this process's clock run faster.
-    #[arg(long, value_name = "PPM", env = "FIRSTLIGHT_CLOCK_DRIFT", hide = true, default_value_t = Drift::default())]
+    #[arg(long, value_name = "PPM", env = "FIRSTLIGHT_CLOCK_DRIFT", hide = true, allow_hyphen_values = true,
+          default_value_t = Drift::default())]
     pub clock_drift: Drift,
 }
 

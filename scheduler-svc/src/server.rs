@@ -85,11 +85,12 @@ pub async fn start(flags: Flags, shutdown: Shutdown) -> anyhow::Result<Running> 
     let engine_tls = flags.engine_tls.dialer().context("TLS to engines")?;
     let tokenizer = load_tokenizer(&flags).await?;
     let injections = Arc::new(Injections::new(flags.inject_delay.clone()));
+    let clock = Clock::with_drift(flags.clock_drift);
     let telemetry = Arc::new(Telemetry {
-        clock: Clock::with_drift(flags.clock_drift),
-        domain: Arc::new(ClockDomain::current().context("this machine's boot id")?),
+        clock,
+        domain: Arc::new(ClockDomain::of(&clock).context("this machine's boot id")?),
         metrics: Metrics::new(),
-        spans: SpanHub::default(),
+        spans: SpanHub::losing(flags.drop_spans),
         slo_ttft,
     });
 

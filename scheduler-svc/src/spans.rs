@@ -11,7 +11,11 @@ use std::{
     task::{Context, Poll},
 };
 
-use firstlight_proto::{error::Failure, v1};
+use firstlight_proto::{
+    error::Failure,
+    inject::loss::{Loss, Share},
+    v1,
+};
 use futures_util::{Stream, task::AtomicWaker};
 use tonic::Status;
 
@@ -28,9 +32,15 @@ pub struct SpanHub {
     watchers: Mutex<Vec<Weak<Watcher>>>,
     /// Read on the hot path: nobody watching costs nothing.
     count: AtomicUsize,
+    losing: Share,
 }
 
 impl SpanHub {
+    /// A hub that loses the spans of a share of requests on purpose.
+    pub fn losing(share: Share) -> Self {
+        Self { losing: share, ..Self::default() }
+    }
+
     /// Whether anyone watches; otherwise spans need not be made.
     pub fn is_watched(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0
@@ -38,6 +48,10 @@ impl SpanHub {
 
     /// Gives `span` to every watcher that asked for it. Spans dropped for slow watchers by it.
     pub fn publish(&self, span: v1::Span) -> u64 {
+        let loss = if span.relayed { Loss::EngineSpans } else { Loss::SchedulerSpans };
+        if self.losing.takes(loss, &span.request_id) {
+            return 0;
+        }
         let mut watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
         watchers.retain(|watcher| watcher.strong_count() > 0);
         self.count.store(watchers.len(), Ordering::Relaxed);

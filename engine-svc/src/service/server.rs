@@ -9,7 +9,7 @@ use std::{
 use anyhow::Context as _;
 use firstlight_proto::{
     clock::Clock,
-    inject::Injections,
+    inject::{Injections, loss::Share},
     serve::{
         health::{self, HealthListen},
         listen,
@@ -65,6 +65,8 @@ pub struct ServerConfig {
     pub stall_limit: Duration,
     /// Known delays, for tests of the breakdown.
     pub injections: Injections,
+    /// Share of requests whose spans are lost, for tests of the breakdown.
+    pub drop_spans: Share,
 }
 
 /// An engine that listens and has no model yet: live, not ready.
@@ -101,9 +103,9 @@ impl Live {
         let identity = Identity {
             name: name_or_address(&config.name, addr)?,
             clock: config.clock,
-            domain: ClockDomain::current().context("clock domain")?,
+            domain: ClockDomain::of(&config.clock).context("clock domain")?,
         };
-        let spans = Arc::new(SpanHub::default());
+        let spans = Arc::new(SpanHub::losing(config.drop_spans));
         let loaded = Arc::new(OnceLock::new());
         let (health, health_service) = tonic_health::server::health_reporter();
         set(&health, &[health::LIVE], &[health::READY, health::DRAINING, ""]).await;

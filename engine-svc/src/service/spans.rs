@@ -8,7 +8,10 @@ use std::{
     },
 };
 
-use firstlight_proto::v1::{Span, WatchSpansRequest};
+use firstlight_proto::{
+    inject::loss::{Loss, Share},
+    v1::{Span, WatchSpansRequest},
+};
 use tokio::sync::Notify;
 
 use crate::metrics;
@@ -25,6 +28,7 @@ const BATCH: usize = 512;
 pub struct SpanHub {
     watchers: Mutex<Vec<Arc<Watcher>>>,
     count: AtomicUsize,
+    losing: Share,
 }
 
 /// One watcher's place in the hub; leaves it when dropped.
@@ -50,6 +54,11 @@ struct Buffer {
 }
 
 impl SpanHub {
+    /// A hub that loses the spans of a share of requests on purpose.
+    pub fn losing(share: Share) -> Self {
+        Self { losing: share, ..Self::default() }
+    }
+
     /// Whether making a span is worth the while.
     pub fn is_watched(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0
@@ -57,6 +66,9 @@ impl SpanHub {
 
     /// Hands `span` to every watcher that wants it; never waits for one.
     pub fn publish(&self, span: Span) {
+        if self.losing.takes(Loss::EngineSpans, &span.request_id) {
+            return;
+        }
         for watcher in lock(&self.watchers).iter().filter(|watcher| watcher.wants(&span)) {
             watcher.push(span.clone());
         }

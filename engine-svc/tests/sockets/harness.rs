@@ -12,7 +12,7 @@ use engine_svc::{
 };
 use firstlight_proto::{
     clock::Clock,
-    inject::{Injection, Injections},
+    inject::{Injection, Injections, loss::Share},
     serve::{health::HealthListen, shutdown::Shutdown},
     v1::{
         Admit, Cancel, EngineMessage, Hello, Open, RowEnd, SchedulerMessage, Sequence, SetLimits, Step,
@@ -83,6 +83,7 @@ impl Engine {
             mixed: setup.mixed,
             stall_limit: setup.stall_limit,
             injections: Injections::new(inject),
+            drop_spans: Share::default(),
         };
         let backend = SimBackend::new(SimConfig {
             model_name: "sim".into(),

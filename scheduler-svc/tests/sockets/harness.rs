@@ -13,7 +13,7 @@ use engine_svc::{
 };
 use firstlight_proto::{
     clock::Clock,
-    inject::Injections,
+    inject::{Injections, loss::Share},
     serve::{health::HealthListen, shutdown::Shutdown},
     v1::{
         self, admin_client::AdminClient, generate_response::Event, inference_client::InferenceClient,
@@ -65,6 +65,7 @@ impl Engine {
             mixed: false,
             stall_limit: STUCK,
             injections: Injections::default(),
+            drop_spans: Share::default(),
         };
         let backend = SimBackend::new(SimConfig {
             model_name: "tiny".into(),

@@ -173,6 +173,9 @@ pub struct ServiceArgs {
     /// Test of the breakdown: lose the spans of this share of requests, 0 to 1.
     #[arg(long, value_name = "SHARE", default_value = "0", hide = true)]
     pub drop_spans: Share,
+    /// Tell nothing of sequences: no metrics, no spans, no timelines. To measure what telling costs.
+    #[arg(long, hide = true)]
+    pub no_telemetry: bool,
     /// Test of the breakdown: a clock that runs too fast by this much.
     #[arg(long, value_name = "PPM", default_value_t, hide = true, allow_hyphen_values = true)]
     pub clock_drift: Drift,
@@ -238,6 +241,7 @@ impl Serve {
             stall_limit: seconds("--stall-seconds", self.service.stall_seconds)?,
             injections: Injections::new(self.service.inject_delay.clone()),
             drop_spans: self.service.drop_spans,
+            tells: !self.service.no_telemetry,
         })
     }
 

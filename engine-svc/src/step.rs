@@ -56,6 +56,8 @@ pub struct StepConfig {
     pub stall_limit: std::time::Duration,
     /// Known delays, for tests of the breakdown.
     pub injections: Injections,
+    /// Timelines and spans are made; off only to measure what they cost.
+    pub tells: bool,
     /// Where spans go.
     pub spans: Arc<SpanHub>,
     /// Where counts go.

@@ -85,6 +85,13 @@ impl Clock {
         self.drift.of_true(Stamp(monotonic_ns()))
     }
 
+    /// Nanoseconds from 1970 to the moment at which this clock read 0: added to a stamp it gives a date, as good as
+    /// the machine's date is. For exports only; no duration is made of it.
+    pub fn unix_offset_ns(&self) -> i64 {
+        let date = clock_gettime(ClockId::Realtime);
+        date.tv_sec * 1_000_000_000 + date.tv_nsec - self.now().ns()
+    }
+
     /// Time from now until `stamp` on this clock; zero when it has passed.
     pub fn until(&self, stamp: Stamp) -> Duration {
         stamp.saturating_since(self.now())

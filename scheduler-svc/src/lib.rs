@@ -16,6 +16,7 @@ pub mod dispatch;
 pub mod engines;
 pub mod frontend;
 pub mod metrics;
+pub mod otlp;
 pub mod record;
 pub mod request;
 pub mod server;

@@ -32,6 +32,7 @@ use crate::{
         tokenize::Prompts,
     },
     metrics::Metrics,
+    otlp,
     spans::SpanHub,
     telemetry::Telemetry,
     text::Tokenizer,
@@ -86,11 +87,19 @@ pub async fn start(flags: Flags, shutdown: Shutdown) -> anyhow::Result<Running> 
     let tokenizer = load_tokenizer(&flags).await?;
     let injections = Arc::new(Injections::new(flags.inject_delay.clone()));
     let clock = Clock::with_drift(flags.clock_drift);
+    let (traces, exporter) = match &flags.otlp_endpoint {
+        Some(endpoint) => {
+            otlp::export::to(endpoint, clock).map(|(traces, task)| (Some(traces), Some(task)))?
+        }
+        None => (None, None),
+    };
     let telemetry = Arc::new(Telemetry {
         clock,
         domain: Arc::new(ClockDomain::of(&clock).context("this machine's boot id")?),
         metrics: Metrics::new(),
         spans: SpanHub::losing(flags.drop_spans),
+        traces,
+        tells: !flags.no_telemetry,
         slo_ttft,
     });
 
@@ -147,6 +156,9 @@ pub async fn start(flags: Flags, shutdown: Shutdown) -> anyhow::Result<Running> 
     tasks.spawn(serve(listener, client_tls, routes, done.clone()));
     tasks.spawn(serve(admin_listener, None, admin_routes, done.clone()));
     spawn(&mut tasks, dispatch.run(done.clone()));
+    if let Some(exporter) = exporter {
+        spawn(&mut tasks, exporter.run(done.clone()));
+    }
     spawn(&mut tasks, roster.run(links, done.clone()));
     spawn(&mut tasks, watchdog::run(dispatcher.clone(), telemetry, stall, stalled, done.clone()));
     spawn(&mut tasks, health::report(reporter, dispatcher.served(), is_stalled, shutdown.drain, done));

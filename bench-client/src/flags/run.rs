@@ -56,6 +56,9 @@ pub struct RunFlags {
     /// Ask the scheduler to withhold the timelines of this share of requests, to test the breakdown.
     #[arg(long, value_name = "SHARE", hide = true, default_value = "0")]
     pub omit_timelines: Share,
+    /// Neither watch spans nor ask for timelines, to measure what they cost the services.
+    #[arg(long, hide = true)]
+    pub no_telemetry: bool,
     /// Forget so many requests that this client hung up on, to test the audit.
     #[arg(long, value_name = "N", hide = true, default_value_t = 0)]
     pub forget_cancelled: usize,

@@ -67,6 +67,8 @@ pub struct ServerConfig {
     pub injections: Injections,
     /// Share of requests whose spans are lost, for tests of the breakdown.
     pub drop_spans: Share,
+    /// Sequences are told of; off only to measure what telling costs.
+    pub tells: bool,
 }
 
 /// An engine that listens and has no model yet: live, not ready.
@@ -191,6 +193,7 @@ impl Live {
             limits: self.config.limits,
             stall_limit: self.config.stall_limit,
             injections: self.config.injections.clone(),
+            tells: self.config.tells,
             spans: self.spans.clone(),
             metrics: EngineMetrics::new(),
             blocked: self.blocked.clone(),

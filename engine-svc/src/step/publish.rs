@@ -62,6 +62,9 @@ impl StepLoop {
 
     /// Stamp 7: every segment of the sequence is observed at this one event.
     fn first_token(&mut self, id: SeqId) {
+        if !self.config.tells {
+            return;
+        }
         let running = &self.running[id.0 as usize];
         if let Some(segments) = running.segments() {
             self.config.metrics.first_token(segments.wait, segments.own, segments.between);

@@ -84,6 +84,7 @@ impl Engine {
             stall_limit: setup.stall_limit,
             injections: Injections::new(inject),
             drop_spans: Share::default(),
+            tells: true,
         };
         let backend = SimBackend::new(SimConfig {
             model_name: "sim".into(),

@@ -19,6 +19,9 @@ pub enum Loss {
 pub struct Share(f64);
 
 impl Share {
+    /// Every request.
+    pub const ALL: Self = Self(1.0);
+
     /// Whether the request of this id is among those that lose `what`.
     pub fn takes(self, what: Loss, request_id: &str) -> bool {
         self.0 > 0.0 && uniform(what, request_id) < self.0

@@ -66,6 +66,7 @@ impl Engine {
             stall_limit: STUCK,
             injections: Injections::default(),
             drop_spans: Share::default(),
+            tells: true,
         };
         let backend = SimBackend::new(SimConfig {
             model_name: "tiny".into(),

@@ -5,6 +5,7 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 use anyhow::{Context as _, bail};
 use firstlight_proto::{
     clock::Clock,
+    inject::loss::Share,
     v1::{GetModelRequest, GetModelResponse, inference_client::InferenceClient},
 };
 use tokio_util::sync::CancellationToken;
@@ -90,7 +91,10 @@ async fn measure(
     let warm = Arc::new(Target::Firstlight(server.relabelled(format!("{label}-warm"))));
     passes.warm_up(&warm).await;
 
-    let watch = Watch::open(scheduler, routes, label).await.context("watching the services' spans")?;
+    let watch = match flags.no_telemetry {
+        true => None,
+        false => Some(Watch::open(scheduler, routes, label).await.context("watching the services' spans")?),
+    };
     let audit = match flags.audit.listeners() {
         Some(listeners) => Some(AuditWatch::start(passes.clock, listeners).await?),
         None => None,
@@ -103,7 +107,10 @@ async fn measure(
         tracing::error!(%error, "the clock prober failed");
     }
     let sent = records.iter().filter(|r| r.sent.is_some()).count();
-    let mut spans = watch.collect(sent, SPAN_PATIENCE).await;
+    let mut spans = match watch {
+        Some(watch) => watch.collect(sent, SPAN_PATIENCE).await,
+        None => SpanStore::default(),
+    };
     spans.forget(flags.drop_spans);
     forget_cancelled(&mut records, flags.forget_cancelled);
     let scraped = match audit {
@@ -142,7 +149,7 @@ fn common(flags: &RunFlags, run_label: &str) -> anyhow::Result<Common> {
         stop: flags.sampling.stop(),
         run_label: run_label.to_owned(),
         no_prefix_cache: flags.load.no_prefix_cache,
-        omit_timelines: flags.omit_timelines,
+        omit_timelines: if flags.no_telemetry { Share::ALL } else { flags.omit_timelines },
         timeout: flags.load.timeout_ms.map(Duration::from_millis),
         metadata,
     })

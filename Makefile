@@ -10,7 +10,7 @@ export LD_LIBRARY_PATH := $(LIBTORCH)/lib$(if $(LD_LIBRARY_PATH),:$(LD_LIBRARY_P
 CARGO_FLAGS := --release --locked --workspace
 
 .PHONY: help setup build demo up lint test test-long golden \
-	bench-seed bench-admission bench-engine bench-pair bench-peers
+	bench-seed bench-admission bench-engine bench-pair bench-telemetry bench-peers
 .DEFAULT_GOAL := help
 
 help:
@@ -21,7 +21,7 @@ help:
 	@echo 'make build      the three programs into target/release'
 	@echo 'make test-long  the tests that do not fit into make test'
 	@echo 'make golden     write tests/golden again (needs Hugging Face transformers)'
-	@echo 'make bench-*    bench-seed bench-admission bench-engine bench-pair bench-peers'
+	@echo 'make bench-*    bench-seed bench-admission bench-engine bench-pair bench-telemetry bench-peers'
 
 setup:
 	@scripts/setup.sh --tests
@@ -67,6 +67,10 @@ bench-engine: setup
 # What the pair adds to a model that takes no time, then the two standard workloads on SmolLM2.
 bench-pair: build
 	@scripts/bench_pair.sh
+
+# CPU time per token that stamps, spans, timelines and metrics cost; fails above 3 %.
+bench-telemetry: build
+	@python3 scripts/bench_telemetry.py
 
 bench-peers:
 	@echo "make $@: missing: side-by-side runs with other servers are not written yet" >&2; exit 1

@@ -46,6 +46,8 @@ pub struct Views<'a> {
     pub engine_source: Source,
     /// The engine's clock as the scheduler saw it at the end of the request.
     pub engine_clock: Option<&'a ClockOffset>,
+    /// How it ended, in the scheduler's words.
+    pub outcome: Option<&'a str>,
     /// Every attempt that reached a first token in an engine, as far as it was told.
     pub attempts: &'a [EngineSpan],
 }
@@ -71,7 +73,8 @@ pub fn views<'a>(record: &'a Record, heard: Option<&'a Heard>) -> Views<'a> {
     };
     let engine_clock = timeline.and_then(|t| t.engine_clock.as_ref());
     let attempts = heard.map_or(&[][..], |h| &h.engine);
-    Views { scheduler, scheduler_source, engine, engine_source, engine_clock, attempts }
+    let outcome = heard.and_then(|h| h.outcome.as_deref());
+    Views { scheduler, scheduler_source, engine, engine_source, engine_clock, outcome, attempts }
 }
 
 /// The attempt whose first token the client received. The final message names it, and the scheduler relays

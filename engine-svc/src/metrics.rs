@@ -127,6 +127,7 @@ pub struct EngineMetrics {
     pub(crate) steps: Counter,
     pub(crate) preemptions: Counter,
     pub(crate) cancels: Counter,
+    pub(crate) spans_dropped: Counter,
     generated_tokens: Counter,
     prefill_tokens: Counter,
     prefix_hit_tokens: Counter,
@@ -148,11 +149,6 @@ pub fn blocked_page(blocked: EngineWait) -> String {
     seconds_counter(&BLOCKED, samples)
 }
 
-/// Counts spans that a slow watcher lost.
-pub fn spans_dropped() -> Counter {
-    counter!(SPANS_DROPPED)
-}
-
 const ENDS: [End; 6] = [End::Length, End::Eos, End::StopToken, End::Preempted, End::Cancelled, End::Failed];
 
 #[derive(Debug)]
@@ -166,8 +162,6 @@ struct Forwards {
 impl EngineMetrics {
     /// Handles on the installed recorder; without one they count nothing.
     pub fn new() -> Self {
-        // Registered here too: watchers that lose spans may never come, and a rate needs its first 0.
-        drop(spans_dropped());
         Self {
             kv_blocks: gauge!(KV_BLOCKS),
             kv_blocks_free: gauge!(KV_BLOCKS_FREE),
@@ -180,6 +174,7 @@ impl EngineMetrics {
             steps: counter!(STEPS),
             preemptions: counter!(PREEMPTIONS),
             cancels: counter!(CANCELS),
+            spans_dropped: counter!(SPANS_DROPPED),
             generated_tokens: counter!(GENERATED_TOKENS),
             prefill_tokens: counter!(PREFILL_TOKENS),
             prefix_hit_tokens: counter!(PREFIX_HIT_TOKENS),

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use firstlight_proto::{
     clock::Clock,
     inject::Injections,
-    serve::{health::add_reflection, listen, shutdown::Shutdown, tls::Acceptor},
+    serve::{health::add_reflection, listen, shutdown::Shutdown, spans::SpanHub, tls::Acceptor},
     v1::{
         ClockDomain, admin_server::AdminServer, inference_server::InferenceServer,
         telemetry_server::TelemetryServer,
@@ -33,7 +33,6 @@ use crate::{
     },
     metrics::Metrics,
     otlp,
-    spans::SpanHub,
     telemetry::Telemetry,
     text::Tokenizer,
     watchdog,

@@ -2,13 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use firstlight_proto::{clock::Clock, error::Failure, v1};
+use firstlight_proto::{clock::Clock, error::Failure, serve::spans::SpanHub, v1};
 
 use crate::{
     metrics::{CancelledBy, Metrics},
     otlp::Traces,
     record::Record,
-    spans::SpanHub,
 };
 
 /// One per service, shared by all that observe requests.

@@ -14,6 +14,7 @@ use firstlight_proto::{
         health::{self, HealthListen},
         listen,
         shutdown::Shutdown,
+        spans::SpanHub,
         tls::Acceptor,
     },
     v1::{self, ClockDomain, engine_server::EngineServer, telemetry_server::TelemetryServer},
@@ -25,7 +26,6 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 
 use super::{
     attach::{EngineService, Loaded},
-    spans::SpanHub,
     telemetry::{Identity, TelemetryService},
     validate::Bounds,
 };

@@ -74,7 +74,8 @@ impl StepLoop {
             attachment.first_token(running.handle, timeline.clone());
         }
         if self.config.spans.is_watched() {
-            self.config.spans.publish(running.span(SpanEvent::FirstToken, "", timeline));
+            let dropped = self.config.spans.publish(running.span(SpanEvent::FirstToken, "", timeline));
+            self.config.metrics.spans_dropped.increment(dropped);
         }
     }
 
@@ -105,7 +106,8 @@ impl StepLoop {
     pub(super) fn export(&self, running: &Running, event: SpanEvent, outcome: &str) {
         if self.config.spans.is_watched() {
             let timeline = running.timeline(&self.config.hello.name, &self.config.domain);
-            self.config.spans.publish(running.span(event, outcome, timeline));
+            let dropped = self.config.spans.publish(running.span(event, outcome, timeline));
+            self.config.metrics.spans_dropped.increment(dropped);
         }
     }
 

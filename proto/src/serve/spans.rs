@@ -11,13 +11,14 @@ use std::{
     task::{Context, Poll},
 };
 
-use firstlight_proto::{
+use futures_util::{Stream, task::AtomicWaker};
+use tonic::Status;
+
+use crate::{
     error::Failure,
     inject::loss::{Loss, Share},
     v1,
 };
-use futures_util::{Stream, task::AtomicWaker};
-use tonic::Status;
 
 /// Buffer of a watcher that does not ask for another.
 const DEFAULT_BUFFER: u32 = 65_536;
@@ -48,7 +49,10 @@ impl SpanHub {
 
     /// Gives `span` to every watcher that asked for it. Spans dropped for slow watchers by it.
     pub fn publish(&self, span: v1::Span) -> u64 {
-        let loss = if span.relayed { Loss::EngineSpans } else { Loss::SchedulerSpans };
+        let loss = match span.timeline {
+            Some(v1::span::Timeline::Engine(_)) => Loss::EngineSpans,
+            _ => Loss::SchedulerSpans,
+        };
         if self.losing.takes(loss, &span.request_id) {
             return 0;
         }

@@ -27,6 +27,7 @@ async fn main() -> anyhow::Result<()> {
         due: Due::At(vec![0; streams]),
         asks: vec![Ask { prompt: Prompt::Ids(vec![1]), max_new_tokens: tokens as u32 }; streams],
         max_concurrency: None,
+        hang_ups: None,
         id_prefix: "receive".to_owned(),
         run: 0,
     };

@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use firstlight_proto::{
     clock::{Clock, Drift},
-    inject::{Injection, Injections},
+    inject::{Injection, Injections, loss::Share},
     serve::{
         health::{HealthListen, Healthcheck},
         listen::ServerTls,
@@ -178,6 +178,12 @@ pub struct ServiceArgs {
     /// Test of the breakdown: add a known delay (engine_wait, prefill, return).
     #[arg(long, value_name = "SEGMENT=MS", hide = true)]
     pub inject_delay: Vec<Injection>,
+    /// Test of the breakdown: lose the spans of this share of requests, 0 to 1.
+    #[arg(long, value_name = "SHARE", default_value = "0", hide = true)]
+    pub drop_spans: Share,
+    /// Tell nothing of sequences: no metrics, no spans, no timelines. To measure what telling costs.
+    #[arg(long, hide = true)]
+    pub no_telemetry: bool,
     /// Test of the breakdown: a clock that runs too fast by this much.
     #[arg(long, value_name = "PPM", default_value_t, hide = true, allow_hyphen_values = true)]
     pub clock_drift: Drift,
@@ -243,6 +249,8 @@ impl Serve {
             draft_tokens: self.capacity.draft_tokens,
             stall_limit: seconds("--stall-seconds", self.service.stall_seconds)?,
             injections: Injections::new(self.service.inject_delay.clone()),
+            drop_spans: self.service.drop_spans,
+            tells: !self.service.no_telemetry,
         })
     }
 

@@ -133,6 +133,7 @@ pub struct EngineMetrics {
     pub(crate) steps: Counter,
     pub(crate) preemptions: Counter,
     pub(crate) cancels: Counter,
+    pub(crate) spans_dropped: Counter,
     generated_tokens: Counter,
     draft_tokens: Counter,
     draft_tokens_kept: Counter,
@@ -156,11 +157,6 @@ pub fn blocked_page(blocked: EngineWait) -> String {
     seconds_counter(&BLOCKED, samples)
 }
 
-/// Counts spans that a slow watcher lost.
-pub fn spans_dropped() -> Counter {
-    counter!(SPANS_DROPPED)
-}
-
 const ENDS: [End; 6] = [End::Length, End::Eos, End::StopToken, End::Preempted, End::Cancelled, End::Failed];
 
 #[derive(Debug)]
@@ -174,8 +170,6 @@ struct Forwards {
 impl EngineMetrics {
     /// Handles on the installed recorder; without one they count nothing.
     pub fn new() -> Self {
-        // Registered here too: watchers that lose spans may never come, and a rate needs its first 0.
-        drop(spans_dropped());
         Self {
             kv_blocks: gauge!(KV_BLOCKS),
             kv_blocks_free: gauge!(KV_BLOCKS_FREE),
@@ -188,6 +182,7 @@ impl EngineMetrics {
             steps: counter!(STEPS),
             preemptions: counter!(PREEMPTIONS),
             cancels: counter!(CANCELS),
+            spans_dropped: counter!(SPANS_DROPPED),
             generated_tokens: counter!(GENERATED_TOKENS),
             draft_tokens: counter!(DRAFT_TOKENS),
             draft_tokens_kept: counter!(DRAFT_TOKENS_KEPT),

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand};
 use firstlight_proto::{
     clock::Drift,
-    inject::Injection,
+    inject::{Injection, loss::Share},
     serve::{
         health::{HealthListen, Healthcheck},
         listen::ServerTls,
@@ -98,6 +98,10 @@ pub struct Flags {
           value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub stream_buffer: u32,
 
+    /// Export a trace of each request over OTLP/gRPC to this collector, such as http://127.0.0.1:4317. Never blocks.
+    #[arg(long, value_name = "URL", env = "FIRSTLIGHT_OTLP_ENDPOINT")]
+    pub otlp_endpoint: Option<String>,
+
     /// What is logged, as a `tracing` filter.
     #[arg(long, value_name = "FILTER", env = "FIRSTLIGHT_LOG", default_value = "info")]
     pub log: String,
@@ -114,8 +118,15 @@ pub struct Flags {
         value_delimiter = ','
     )]
     pub inject_delay: Vec<Injection>,
+    /// Lose the spans of this share of requests, 0 to 1.
+    #[arg(long, value_name = "SHARE", env = "FIRSTLIGHT_DROP_SPANS", hide = true, default_value = "0")]
+    pub drop_spans: Share,
+    /// Tell nothing of requests: no metrics, no spans, no timelines. To measure what telling costs.
+    #[arg(long, env = "FIRSTLIGHT_NO_TELEMETRY", hide = true)]
+    pub no_telemetry: bool,
     /// Let this process's clock run faster.
-    #[arg(long, value_name = "PPM", env = "FIRSTLIGHT_CLOCK_DRIFT", hide = true, default_value_t = Drift::default())]
+    #[arg(long, value_name = "PPM", env = "FIRSTLIGHT_CLOCK_DRIFT", hide = true, allow_hyphen_values = true,
+          default_value_t = Drift::default())]
     pub clock_drift: Drift,
 }
 

@@ -3,14 +3,17 @@
 //! - [`declared`]: every metric, with its unit, help, labels and buckets
 //! - [`events`]: what is counted as it happens
 //! - [`gauges`]: what is set when a scrape asks
+//! - [`traces`]: what became of exported traces
 
 pub mod declared;
 pub mod events;
 pub mod gauges;
+pub mod traces;
 
 pub use declared::{ALL, BLOCKED};
 pub use events::{CancelledBy, FINISHES, Metrics, SEGMENTS};
 pub use gauges::{EngineGauges, count_engine, set_budget, set_gauges};
+pub use traces::{TraceDrop, TraceMetrics};
 
 /// Nanoseconds in seconds.
 pub fn in_seconds(ns: i64) -> f64 {
@@ -51,6 +54,7 @@ mod tests {
         let recorder = builder.build_recorder();
         metrics::with_local_recorder(&recorder, || {
             let metrics = Metrics::new();
+            TraceMetrics::new().exported(1);
             metrics.first_token(5, false, Some(&SEGMENTS.map(|segment| (segment, -1))));
             for histogram in [&metrics.itl, &metrics.latency, &metrics.round_requests] {
                 histogram.record(1.0);

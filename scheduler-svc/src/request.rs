@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use firstlight_proto::{clock::Stamp, v1};
 
-use crate::admission::Tenant;
+use crate::{admission::Tenant, otlp::TraceParent};
 
 /// What is asked for. Stop strings are not here: they concern the text, which only the client's stream knows.
 #[derive(Clone, Debug)]
@@ -33,4 +33,6 @@ pub struct Ask {
     pub deadline: Option<Stamp>,
     /// Stamp 2: decoded.
     pub received: Stamp,
+    /// The caller's trace.
+    pub trace: Option<TraceParent>,
 }

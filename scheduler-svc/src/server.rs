@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use firstlight_proto::{
     clock::Clock,
     inject::Injections,
-    serve::{health::add_reflection, listen, shutdown::Shutdown, tls::Acceptor},
+    serve::{health::add_reflection, listen, shutdown::Shutdown, spans::SpanHub, tls::Acceptor},
     v1::{
         ClockDomain, admin_server::AdminServer, inference_server::InferenceServer,
         telemetry_server::TelemetryServer,
@@ -32,7 +32,7 @@ use crate::{
         tokenize::Prompts,
     },
     metrics::Metrics,
-    spans::SpanHub,
+    otlp,
     telemetry::Telemetry,
     text::Tokenizer,
     watchdog,
@@ -85,11 +85,20 @@ pub async fn start(flags: Flags, shutdown: Shutdown) -> anyhow::Result<Running> 
     let engine_tls = flags.engine_tls.dialer().context("TLS to engines")?;
     let tokenizer = load_tokenizer(&flags).await?;
     let injections = Arc::new(Injections::new(flags.inject_delay.clone()));
+    let clock = Clock::with_drift(flags.clock_drift);
+    let (traces, exporter) = match &flags.otlp_endpoint {
+        Some(endpoint) => {
+            otlp::export::to(endpoint, clock).map(|(traces, task)| (Some(traces), Some(task)))?
+        }
+        None => (None, None),
+    };
     let telemetry = Arc::new(Telemetry {
-        clock: Clock::with_drift(flags.clock_drift),
-        domain: Arc::new(ClockDomain::current().context("this machine's boot id")?),
+        clock,
+        domain: Arc::new(ClockDomain::of(&clock).context("this machine's boot id")?),
         metrics: Metrics::new(),
-        spans: SpanHub::default(),
+        spans: SpanHub::losing(flags.drop_spans),
+        traces,
+        tells: !flags.no_telemetry,
         slo_ttft,
     });
 
@@ -146,6 +155,9 @@ pub async fn start(flags: Flags, shutdown: Shutdown) -> anyhow::Result<Running> 
     tasks.spawn(serve(listener, client_tls, routes, done.clone()));
     tasks.spawn(serve(admin_listener, None, admin_routes, done.clone()));
     spawn(&mut tasks, dispatch.run(done.clone()));
+    if let Some(exporter) = exporter {
+        spawn(&mut tasks, exporter.run(done.clone()));
+    }
     spawn(&mut tasks, roster.run(links, done.clone()));
     spawn(&mut tasks, watchdog::run(dispatcher.clone(), telemetry, stall, stalled, done.clone()));
     spawn(&mut tasks, health::report(reporter, dispatcher.served(), is_stalled, shutdown.drain, done));

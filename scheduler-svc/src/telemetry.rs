@@ -2,12 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use firstlight_proto::{clock::Clock, error::Failure, v1};
+use firstlight_proto::{clock::Clock, error::Failure, serve::spans::SpanHub, v1};
 
 use crate::{
     metrics::{CancelledBy, Metrics},
+    otlp::Traces,
     record::Record,
-    spans::SpanHub,
 };
 
 /// One per service, shared by all that observe requests.
@@ -20,6 +20,10 @@ pub struct Telemetry {
     pub metrics: Metrics,
     /// Watchers of spans.
     pub spans: SpanHub,
+    /// The way to a trace collector, if there is one.
+    pub traces: Option<Traces>,
+    /// Requests are told of; off only to measure what telling costs.
+    pub tells: bool,
     /// Longest TTFT (stamps 2 to 8) that is in band `ok`.
     pub slo_ttft: Duration,
 }
@@ -30,7 +34,7 @@ pub const NAME: &str = "scheduler";
 impl Telemetry {
     /// A request has its first token.
     pub fn first_token(&self, record: &Record) {
-        let Some(first) = record.first_token else { return };
+        let Some(first) = record.first_token.filter(|_| self.tells) else { return };
         let ttft = first.since(record.received);
         let missed = u128::try_from(ttft).unwrap_or(0) > self.slo_ttft.as_nanos();
         self.metrics.first_token(ttft, missed, record.segments().as_deref());
@@ -58,8 +62,14 @@ impl Telemetry {
         tracing::info!(request_id = %record.id, kind = failure.kind().label(), "request failed");
     }
 
-    fn ended(&self, record: &Record, outcome: &str) {
+    fn ended(&self, record: &Record, outcome: &'static str) {
+        if !self.tells {
+            return;
+        }
         self.metrics.finished(outcome);
+        if let Some(traces) = &self.traces {
+            traces.export(record, outcome);
+        }
         if self.spans.is_watched() {
             self.publish_scheduler_span(record, v1::SpanEvent::Finished, outcome);
         }

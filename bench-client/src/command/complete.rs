@@ -29,7 +29,7 @@ pub async fn complete(flags: CompleteFlags) -> anyhow::Result<()> {
     let common = Common { sampling, stop, ..Common::default() };
     let server = Firstlight::connect(&flags.server.target, 1, clock, common).await?;
     let peer = Peer { channel: connect(&flags.server.target).await?, engine: None };
-    let prober = Prober::new(clock, own_domain(false)?, vec![peer]);
+    let prober = Prober::new(clock, own_domain(&clock)?, vec![peer]);
     prober.burst().await?;
 
     let as_ids = flags.token_ids.is_some();

@@ -5,12 +5,14 @@
 //! - [`dataset`]: recorded and made-up requests
 //! - [`random`]: the seeded noise both draw from
 //! - [`pacer`]: a thread that wakes at each intended time
+//! - [`hang_up`]: clients that do not wait for the end
 //! - [`drive`]: sends a run and gathers its records
 //! - [`live`]: what is known while the run goes on
 
 pub mod arrivals;
 pub mod dataset;
 pub mod drive;
+pub mod hang_up;
 pub mod live;
 pub mod pacer;
 pub mod prompts;

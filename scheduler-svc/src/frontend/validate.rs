@@ -5,7 +5,7 @@ use std::time::Duration;
 use firstlight_proto::{error::Failure, v1};
 use tonic::metadata::MetadataMap;
 
-use crate::{admission::Tenant, dispatch::Served};
+use crate::{admission::Tenant, dispatch::Served, otlp::TraceParent};
 
 /// Largest prompt text, bytes.
 pub const MAX_PROMPT_BYTES: usize = 1 << 20;
@@ -108,6 +108,8 @@ pub struct Caller {
     pub class: String,
     /// Time the caller waits (`grpc-timeout`).
     pub timeout: Option<Duration>,
+    /// The trace it records (`traceparent`); one that is invalid is ignored, as its specification demands.
+    pub trace: Option<TraceParent>,
 }
 
 /// Reads the metadata of a call.
@@ -130,6 +132,7 @@ pub fn caller(metadata: &MetadataMap) -> Result<Caller, Failure> {
         tenant: tenant(entry("x-tenant")?),
         class: entry("x-class")?.to_owned(),
         timeout: timeout.filter(|t| *t <= MAX_DEADLINE),
+        trace: metadata.get("traceparent").and_then(|value| TraceParent::parse(value.to_str().ok()?)),
     })
 }
 

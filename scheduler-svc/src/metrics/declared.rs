@@ -105,6 +105,12 @@ pub const ALL: &[Metric] = &[
         &["engine"],
     ),
     count("firstlight_spans_dropped_total", "Spans that slow watchers lost.", &[]),
+    count("firstlight_traces_exported_total", "Traces that the collector (--otlp-endpoint) took.", &[]),
+    count(
+        "firstlight_traces_dropped_total",
+        "Traces that were to be exported and were not: the queue was full, the collector unreachable or unwilling.",
+        &["reason"],
+    ),
     level(
         "firstlight_stalled",
         "1 while the watchdog finds that requests could be admitted and are not.",

@@ -13,7 +13,7 @@ use engine_svc::{
 };
 use firstlight_proto::{
     clock::Clock,
-    inject::Injections,
+    inject::{Injections, loss::Share},
     serve::{health::HealthListen, shutdown::Shutdown},
     v1::{
         self, admin_client::AdminClient, generate_response::Event, inference_client::InferenceClient,
@@ -66,6 +66,8 @@ impl Engine {
             draft_tokens: 0,
             stall_limit: STUCK,
             injections: Injections::default(),
+            drop_spans: Share::default(),
+            tells: true,
         };
         let backend = SimBackend::new(SimConfig {
             model_name: "tiny".into(),

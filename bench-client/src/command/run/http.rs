@@ -42,7 +42,7 @@ pub async fn run(flags: &RunFlags, base: &str, stop: &CancellationToken) -> anyh
     let after = metrics(&server).await;
 
     let spans = SpanStore::default();
-    let joined = join::join(&records, &spans, &ClockMap::new(own_domain(false)?));
+    let joined = join::join(&records, &spans, &ClockMap::new(own_domain(&clock)?));
     let facts = Facts {
         run: RunInfo { interrupted: stop.is_cancelled(), ..run },
         clock: ClockInfo::default(),

@@ -5,6 +5,7 @@ use crate::{
     load::{
         Arrivals,
         drive::Plan,
+        hang_up::HangUps,
         pacer::Due,
         prompts::{Prompts, Source},
     },
@@ -18,6 +19,7 @@ pub struct Workload {
     prompts: Prompts,
     seed: u64,
     max_concurrency: Option<usize>,
+    hang_ups: Option<HangUps>,
     /// Requests per pass.
     pub count: usize,
     /// Passes before the measured ones.
@@ -58,6 +60,7 @@ impl Workload {
             prompts: Prompts { source, unique, max_new_tokens, vocab_size },
             seed: load.load_seed,
             max_concurrency: load.max_concurrency,
+            hang_ups: load.hang_ups()?,
             count,
             warmups: load.warmup_runs,
             repeats: load.repeat_runs as usize,
@@ -85,6 +88,7 @@ impl Workload {
 
     fn pass(&self, pass: usize, run: usize, id_prefix: String) -> Plan {
         let asks = (0..self.count).map(|i| self.prompts.ask(pass, i, self.count)).collect();
-        Plan { due: self.due(pass), asks, max_concurrency: self.max_concurrency, id_prefix, run }
+        let (due, max_concurrency, hang_ups) = (self.due(pass), self.max_concurrency, self.hang_ups);
+        Plan { due, asks, max_concurrency, hang_ups, id_prefix, run }
     }
 }

@@ -87,6 +87,9 @@ pub struct Flags {
     /// Longest TTFT (request decoded to first token decoded), in ms, that counts as `ok` in the metrics.
     #[arg(long, value_name = "MS", env = "FIRSTLIGHT_SLO_TTFT", default_value_t = 1000.0)]
     pub slo_ttft: f64,
+    /// Tenants (`x-tenant`) that get metrics of their own; all others count together as `other`.
+    #[arg(long, value_name = "NAME,…", env = "FIRSTLIGHT_TENANTS", value_delimiter = ',')]
+    pub tenants: Vec<String>,
     /// Seconds without an admission, with nothing in its way, after which readiness turns false.
     #[arg(long, value_name = "SECONDS", env = "FIRSTLIGHT_STALL_SECONDS", default_value_t = 10.0)]
     pub stall_seconds: f64,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use firstlight_proto::{clock::Stamp, inject::Segment, offset::Offset, v1};
 
 use crate::{
-    admission::{Policy, Requeued, Waited},
+    admission::{Policy, Requeued, Tenant, Waited},
     engines::ClockView,
     otlp::TraceParent,
     request::Ask,
@@ -21,6 +21,8 @@ pub struct Record {
     pub run_label: Arc<str>,
     /// The caller's trace.
     pub caller_trace: Option<TraceParent>,
+    /// Who asks.
+    pub tenant: Tenant,
     /// Prompt length, tokens.
     pub prompt_tokens: u32,
     /// Tokens received from engines so far.
@@ -78,6 +80,7 @@ impl Record {
             id: ask.id.clone(),
             run_label: ask.run_label.clone(),
             caller_trace: ask.trace,
+            tenant: ask.tenant,
             prompt_tokens: ask.prompt.len() as u32,
             output_tokens: 0,
             received: ask.received,

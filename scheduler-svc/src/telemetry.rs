@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use firstlight_proto::{clock::Clock, error::Failure, serve::spans::SpanHub, v1};
 
 use crate::{
-    metrics::{CancelledBy, Metrics},
+    metrics::{CancelledBy, Metrics, Tenants, in_seconds},
     otlp::Traces,
     record::Record,
 };
@@ -18,6 +18,8 @@ pub struct Telemetry {
     pub domain: Arc<v1::ClockDomain>,
     /// Handles to the metrics.
     pub metrics: Metrics,
+    /// And to those of each tenant.
+    pub tenants: Tenants,
     /// Watchers of spans.
     pub spans: SpanHub,
     /// The way to a trace collector, if there is one.
@@ -37,7 +39,11 @@ impl Telemetry {
         let Some(first) = record.first_token.filter(|_| self.tells) else { return };
         let ttft = first.since(record.received);
         let missed = u128::try_from(ttft).unwrap_or(0) > self.slo_ttft.as_nanos();
-        self.metrics.first_token(ttft, missed, record.segments().as_deref());
+        let segments = record.segments();
+        self.metrics.first_token(ttft, missed, segments.as_deref());
+        if let Some((_, wait)) = segments.iter().flatten().find(|(segment, _)| *segment == "queue_wait") {
+            self.tenants.of(record.tenant).queue_wait.record(in_seconds(*wait));
+        }
         if self.spans.is_watched() {
             self.publish_scheduler_span(record, v1::SpanEvent::FirstToken, "");
             self.relay_engine_span(record);
@@ -48,7 +54,7 @@ impl Telemetry {
     pub fn finished(&self, record: &Record, reason: v1::FinishReason) {
         let outcome = outcome(reason);
         if let Some(finished) = record.finished {
-            self.metrics.latency.record(crate::metrics::in_seconds(finished.since(record.received)));
+            self.metrics.latency.record(in_seconds(finished.since(record.received)));
         }
         self.ended(record, outcome);
     }
@@ -67,6 +73,7 @@ impl Telemetry {
             return;
         }
         self.metrics.finished(outcome);
+        self.tenants.of(record.tenant).output_tokens.increment(record.output_tokens.into());
         if let Some(traces) = &self.traces {
             traces.export(record, outcome);
         }

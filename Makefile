@@ -8,9 +8,11 @@ export FIRSTLIGHT_MODEL ?= $(CACHE)/models/SmolLM2-135M-Instruct.Q4_1.gguf
 export LD_LIBRARY_PATH := $(LIBTORCH)/lib$(if $(LD_LIBRARY_PATH),:$(LD_LIBRARY_PATH))
 # One profile for programs, tests and lints: see Cargo.toml.
 CARGO_FLAGS := --release --locked --workspace
+# `cargo bench` has a profile of its own that inherits release, and refuses the flag.
+BENCH_FLAGS := $(filter-out --release,$(CARGO_FLAGS))
 
 .PHONY: help setup build demo up lint test test-long golden \
-	bench-seed bench-admission bench-engine bench-pair bench-peers
+	bench-seed bench-admission bench-engine bench-pair bench-telemetry bench-peers
 .DEFAULT_GOAL := help
 
 help:
@@ -21,7 +23,7 @@ help:
 	@echo 'make build      the three programs into target/release'
 	@echo 'make test-long  the tests that do not fit into make test'
 	@echo 'make golden     write tests/golden again (needs Hugging Face transformers)'
-	@echo 'make bench-*    bench-seed bench-admission bench-engine bench-pair bench-peers'
+	@echo 'make bench-*    bench-seed bench-admission bench-engine bench-pair bench-telemetry bench-peers'
 
 setup:
 	@scripts/setup.sh --tests
@@ -57,17 +59,24 @@ bench-seed: build
 
 # What admission costs per request, by policy and queue length.
 bench-admission: setup
-	cargo bench $(CARGO_FLAGS) --bench admission
+	cargo bench $(BENCH_FLAGS) --bench admission
 
-# Kernels against the machine's ceilings, then whole forwards of the two models.
-bench-engine: setup
-	cargo bench $(CARGO_FLAGS) --bench kernels
-	cargo bench $(CARGO_FLAGS) --bench forward -- $(FIRSTLIGHT_MODEL) bf16
-	cargo bench $(CARGO_FLAGS) --bench forward -- gpt2 bf16
+# Kernels against the machine's ceilings, whole forwards of the two models, then start-up and memory.
+bench-engine: build
+	cargo bench $(BENCH_FLAGS) --bench kernels
+	cargo bench $(BENCH_FLAGS) --bench forward -- $(FIRSTLIGHT_MODEL) bf16
+	cargo bench $(BENCH_FLAGS) --bench forward -- gpt2 bf16
+	python3 scripts/bench_start.py $(FIRSTLIGHT_MODEL) --dtype bf16
+	python3 scripts/bench_start.py $(FIRSTLIGHT_MODEL) --dtype auto
 
 # What the pair adds to a model that takes no time, then the two standard workloads on SmolLM2.
 bench-pair: build
 	@scripts/bench_pair.sh
 
-bench-peers:
-	@echo "make $@: missing: side-by-side runs with other servers are not written yet" >&2; exit 1
+# CPU time per token that stamps, spans, timelines and metrics cost; fails above 3 %.
+bench-telemetry: build
+	@python3 scripts/bench_telemetry.py
+
+# llama.cpp and vLLM from their packages, and the pair, in turns under the same load.
+bench-peers: build
+	python3 scripts/bench_peers.py

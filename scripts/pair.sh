@@ -1,7 +1,7 @@
 # Sourced by scripts that need a running pair. `start_pair OUT ENGINE-FLAG... -- SCHEDULER-FLAG...`
 # starts engine-svc and scheduler-svc on loopback, waits until both report SERVING and sets
-# SCHEDULER and ADMIN (host:port). Both stop when the script ends, however it ends, or with
-# `stop_services` to make room for another pair.
+# SCHEDULER, ADMIN, SCHEDULER_METRICS and ENGINE_METRICS (host:port). Both stop when the script ends,
+# however it ends, or with `stop_services` to make room for another pair.
 
 pair_pids=()
 
@@ -22,12 +22,13 @@ start_pair() {
     local ports
     read -r -a ports <<<"$(python3 scripts/free_ports.py 7070 7071 7072 9070 9071)"
     SCHEDULER=127.0.0.1:${ports[0]} ADMIN=127.0.0.1:${ports[2]}
+    SCHEDULER_METRICS=127.0.0.1:${ports[3]} ENGINE_METRICS=127.0.0.1:${ports[4]}
     local engine=127.0.0.1:${ports[1]}
 
     start_service "$out/engine.log" target/release/engine-svc \
-        --listen "$engine" --metrics-listen "127.0.0.1:${ports[4]}" "${engine_flags[@]}"
+        --listen "$engine" --metrics-listen "$ENGINE_METRICS" "${engine_flags[@]}"
     start_service "$out/scheduler.log" target/release/scheduler-svc --engine "$engine" \
-        --listen "$SCHEDULER" --admin-listen "$ADMIN" --metrics-listen "127.0.0.1:${ports[3]}" "$@"
+        --listen "$SCHEDULER" --admin-listen "$ADMIN" --metrics-listen "$SCHEDULER_METRICS" "$@"
     await_healthy "$out/engine.log" target/release/engine-svc "$engine" "${pair_pids[0]}"
     await_healthy "$out/scheduler.log" target/release/scheduler-svc "$SCHEDULER" "${pair_pids[1]}"
 }

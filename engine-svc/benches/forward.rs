@@ -15,13 +15,23 @@ use engine_svc::sample::Sampling;
 use engine_svc::weights::{self, LoadFormat};
 
 const BLOCK_TOKENS: usize = 16;
-const MAX_ROWS: usize = 64;
-const MAX_TOKENS: usize = 1024;
+/// Enough for the largest case.
+const KV_TOKENS: usize = 64 * 1024;
 const RUNS: usize = 9;
 
 /// Rows of one forward: sequences, tokens of each, positions that each has in the KV pool already.
-const CASES: [(usize, usize, usize); 7] =
-    [(1, 1, 127), (1, 1, 1023), (16, 1, 127), (64, 1, 63), (64, 1, 511), (1, 128, 0), (1, 512, 0)];
+const CASES: [(usize, usize, usize); 10] = [
+    (1, 1, 127),
+    (1, 1, 1023),
+    (1, 1, 8191),
+    (8, 1, 4095),
+    (16, 1, 127),
+    (64, 1, 63),
+    (64, 1, 511),
+    (1, 128, 0),
+    (1, 512, 0),
+    (1, 512, 7680),
+];
 
 fn main() -> anyhow::Result<()> {
     let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
@@ -37,7 +47,7 @@ fn main() -> anyhow::Result<()> {
         quantize,
         linear: LinearKernels::Auto,
         threads,
-        kv_blocks: MAX_ROWS * MAX_TOKENS / BLOCK_TOKENS,
+        kv_blocks: KV_TOKENS / BLOCK_TOKENS,
         context_length: None,
     };
     let mut backend = CpuBackend::load(&*weights::open(&model, format, 0)?, &options)?;

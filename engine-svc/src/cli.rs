@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use firstlight_proto::{
     clock::{Clock, Drift},
-    inject::{Injection, Injections},
+    inject::{Injection, Injections, loss::Share},
     serve::{
         health::{HealthListen, Healthcheck},
         listen::ServerTls,
@@ -81,7 +81,9 @@ pub enum BackendKind {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Model")]
 pub struct ModelArgs {
-    /// A GGUF file, a Hugging Face folder, or with --load-format dummy the name of a config.
+    /// A GGUF file, a Hugging Face folder, a hub id, or with --load-format dummy the name of a config.
+    ///
+    /// A hub id is owner/name[@revision][:file.gguf]; what the cache of Hugging Face's tools lacks is fetched.
     #[arg(long, env = "FIRSTLIGHT_MODEL", value_name = "PATH")]
     pub model: Option<PathBuf>,
     /// Name told to clients; by default the one in the model's own files.
@@ -129,6 +131,12 @@ pub struct CapacityArgs {
     /// Put prompt and decode rows into one forward per step instead of one each.
     #[arg(long, env = "FIRSTLIGHT_MIXED")]
     pub mixed: bool,
+    /// Guess up to N tokens ahead from what a request said before, and check them in the same forward; 0 = off.
+    ///
+    /// Pays where text repeats itself (code, extraction, summaries) and few requests are active. Tokens stay the
+    /// same, and so does their order; several may arrive in one message.
+    #[arg(long, env = "FIRSTLIGHT_DRAFT_TOKENS", value_name = "N", default_value_t = 0)]
+    pub draft_tokens: usize,
 }
 
 /// Addresses, logs, shutdown.
@@ -170,6 +178,12 @@ pub struct ServiceArgs {
     /// Test of the breakdown: add a known delay (engine_wait, prefill, return).
     #[arg(long, value_name = "SEGMENT=MS", hide = true)]
     pub inject_delay: Vec<Injection>,
+    /// Test of the breakdown: lose the spans of this share of requests, 0 to 1.
+    #[arg(long, value_name = "SHARE", default_value = "0", hide = true)]
+    pub drop_spans: Share,
+    /// Tell nothing of sequences: no metrics, no spans, no timelines. To measure what telling costs.
+    #[arg(long, hide = true)]
+    pub no_telemetry: bool,
     /// Test of the breakdown: a clock that runs too fast by this much.
     #[arg(long, value_name = "PPM", default_value_t, hide = true, allow_hyphen_values = true)]
     pub clock_drift: Drift,
@@ -232,8 +246,11 @@ impl Serve {
             limits: Limits { max_batch_size: 64, step_prefill_tokens: 512, decode_first: false },
             max_sequences: self.capacity.max_sequences,
             mixed: self.capacity.mixed,
+            draft_tokens: self.capacity.draft_tokens,
             stall_limit: seconds("--stall-seconds", self.service.stall_seconds)?,
             injections: Injections::new(self.service.inject_delay.clone()),
+            drop_spans: self.service.drop_spans,
+            tells: !self.service.no_telemetry,
         })
     }
 

@@ -35,9 +35,16 @@ fn warm_up(backend: &mut dyn Backend) -> anyhow::Result<()> {
 
 #[cfg(feature = "torch")]
 fn load_cpu(serve: &Serve) -> anyhow::Result<Box<dyn Backend>> {
-    use crate::{backend::cpu::CpuBackend, weights};
+    use crate::{
+        backend::cpu::CpuBackend,
+        weights::{self, LoadFormat},
+    };
 
     let model = serve.model.model.as_deref().context("--backend cpu needs --model")?;
+    let model = match serve.model.load_format {
+        LoadFormat::Dummy => model.to_owned(),
+        _ => firstlight_hub::resolve(model, firstlight_hub::Wanted::Model)?,
+    };
     let model = model.to_str().context("--model is not UTF-8")?;
     let source = weights::open(model, serve.model.load_format, serve.model.seed)?;
     let mut backend = CpuBackend::load(&*source, &serve.cpu()?)?;

@@ -30,10 +30,12 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
 async fn serve(flags: Serve) -> anyhow::Result<()> {
     logging::init(flags.service.log_format, &flags.service.log)?;
     let shutdown = Shutdown::on_signals(flags.drain_limit()?)?;
-    let recorder = exporter::install(metrics::METRICS)?;
+    let recorder = (!flags.service.no_telemetry).then(|| exporter::install(metrics::METRICS)).transpose()?;
     let live = Live::listen(flags.server()?, shutdown.clone()).await?;
-    let (scraped, stop) = (flags.service.metrics_listen, shutdown.stop.clone());
-    let metrics_addr = exporter::serve(scraped, recorder, live.live_metrics(), stop).await?;
+    let mut scraped = flags.service.metrics_listen;
+    if let Some(recorder) = recorder {
+        scraped = exporter::serve(scraped, recorder, live.live_metrics(), shutdown.stop.clone()).await?;
+    }
 
     let load = tokio::task::spawn_blocking(move || load::load(&flags));
     let backend = tokio::select! {
@@ -56,7 +58,7 @@ async fn serve(flags: Serve) -> anyhow::Result<()> {
         kv_tokens = kv.blocks * kv.block_tokens,
         kv_bytes = kv.blocks * kv.block_bytes,
         listen = %ready.addr(),
-        metrics = %metrics_addr,
+        metrics = %scraped,
         "ready"
     );
     ready.serve().await

@@ -34,6 +34,8 @@ const PADDING_ROWS: &str = "firstlight_engine_padding_rows_total";
 const STEPS: &str = "firstlight_engine_steps_total";
 const PREFILL_TOKENS: &str = "firstlight_engine_prefill_tokens_total";
 const GENERATED_TOKENS: &str = "firstlight_engine_generated_tokens_total";
+const DRAFT_TOKENS: &str = "firstlight_engine_draft_tokens_total";
+const DRAFT_TOKENS_KEPT: &str = "firstlight_engine_draft_tokens_kept_total";
 const PREFIX_HIT_TOKENS: &str = "firstlight_engine_prefix_hit_tokens_total";
 const KV_BLOCKS: &str = "firstlight_engine_kv_blocks";
 const KV_BLOCKS_FREE: &str = "firstlight_engine_kv_blocks_free";
@@ -68,7 +70,7 @@ pub const METRICS: &[Metric] = &[
     metric(FORWARD_SECONDS, Kind::Histogram(FORWARD_BUCKETS), Unit::Seconds, &["kind", "bucket"],
         "Time of a forward, by kind and by rows rounded up to a power of two."),
     metric(FORWARD_ROWS, Kind::Histogram(ROW_BUCKETS), Unit::Count, &["kind"],
-        "Rows of a forward: prefill chunks or decode rows."),
+        "Rows of a forward: prefill chunks, or decode rows and drafts."),
     metric(PADDING_ROWS, Kind::Counter, Unit::Count, &[],
         "Decode rows executed only to fill a bucket."),
     metric(STEPS, Kind::Counter, Unit::Count, &[],
@@ -77,6 +79,10 @@ pub const METRICS: &[Metric] = &[
         "Prompt tokens computed."),
     metric(GENERATED_TOKENS, Kind::Counter, Unit::Count, &[],
         "Tokens generated."),
+    metric(DRAFT_TOKENS, Kind::Counter, Unit::Count, &[],
+        "Tokens guessed ahead and executed beside decode rows."),
+    metric(DRAFT_TOKENS_KEPT, Kind::Counter, Unit::Count, &[],
+        "Guessed tokens that the model said as well."),
     metric(PREFIX_HIT_TOKENS, Kind::Counter, Unit::Count, &[],
         "Prompt tokens found in the prefix cache."),
     metric(KV_BLOCKS, Kind::Gauge, Unit::Count, &[],
@@ -127,7 +133,10 @@ pub struct EngineMetrics {
     pub(crate) steps: Counter,
     pub(crate) preemptions: Counter,
     pub(crate) cancels: Counter,
+    pub(crate) spans_dropped: Counter,
     generated_tokens: Counter,
+    draft_tokens: Counter,
+    draft_tokens_kept: Counter,
     prefill_tokens: Counter,
     prefix_hit_tokens: Counter,
     padding_rows: Counter,
@@ -148,11 +157,6 @@ pub fn blocked_page(blocked: EngineWait) -> String {
     seconds_counter(&BLOCKED, samples)
 }
 
-/// Counts spans that a slow watcher lost.
-pub fn spans_dropped() -> Counter {
-    counter!(SPANS_DROPPED)
-}
-
 const ENDS: [End; 6] = [End::Length, End::Eos, End::StopToken, End::Preempted, End::Cancelled, End::Failed];
 
 #[derive(Debug)]
@@ -166,8 +170,6 @@ struct Forwards {
 impl EngineMetrics {
     /// Handles on the installed recorder; without one they count nothing.
     pub fn new() -> Self {
-        // Registered here too: watchers that lose spans may never come, and a rate needs its first 0.
-        drop(spans_dropped());
         Self {
             kv_blocks: gauge!(KV_BLOCKS),
             kv_blocks_free: gauge!(KV_BLOCKS_FREE),
@@ -180,7 +182,10 @@ impl EngineMetrics {
             steps: counter!(STEPS),
             preemptions: counter!(PREEMPTIONS),
             cancels: counter!(CANCELS),
+            spans_dropped: counter!(SPANS_DROPPED),
             generated_tokens: counter!(GENERATED_TOKENS),
+            draft_tokens: counter!(DRAFT_TOKENS),
+            draft_tokens_kept: counter!(DRAFT_TOKENS_KEPT),
             prefill_tokens: counter!(PREFILL_TOKENS),
             prefix_hit_tokens: counter!(PREFIX_HIT_TOKENS),
             padding_rows: counter!(PADDING_ROWS),
@@ -202,7 +207,13 @@ impl EngineMetrics {
         self.padding_rows.increment(bucket.saturating_sub(rows) as u64);
         self.prefill_tokens.increment(plan.prefill_tokens() as u64);
         self.prefix_hit_tokens.increment(plan.cached_tokens as u64);
-        self.generated_tokens.increment(plan.rows.iter().filter(|row| row.samples).count() as u64);
+        self.draft_tokens.increment(plan.rows.iter().filter(|row| row.draft.is_some()).count() as u64);
+    }
+
+    /// A token was generated, perhaps one behind a guess that was right.
+    pub(crate) fn generated(&self, drafted: bool) {
+        self.generated_tokens.increment(1);
+        self.draft_tokens_kept.increment(drafted.into());
     }
 
     /// A sequence reached its first token; times in ns.

@@ -5,13 +5,11 @@
 //! - [`validate`]: which sequences can run here, and why not
 //! - [`stream`]: the way back: probes first, then what the step loop publishes
 //! - [`telemetry`]: ProbeClock and WatchSpans
-//! - [`spans`]: bounded buffers of the watchers
 //! - [`delay`]: known delays, for tests of the breakdown
 
 pub mod attach;
 pub mod delay;
 pub mod server;
-pub mod spans;
 pub mod stream;
 pub mod telemetry;
 pub mod validate;

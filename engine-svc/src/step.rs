@@ -18,6 +18,7 @@ use std::{
 use firstlight_proto::{
     clock::{Clock, Stamp},
     inject::Injections,
+    serve::spans::SpanHub,
     v1,
 };
 use firstlight_sim::{
@@ -26,7 +27,7 @@ use firstlight_sim::{
 };
 use tokio::sync::oneshot;
 
-use crate::{backend::Backend, metrics::EngineMetrics, service::spans::SpanHub};
+use crate::{backend::Backend, metrics::EngineMetrics};
 
 mod arrive;
 mod attachment;
@@ -56,6 +57,8 @@ pub struct StepConfig {
     pub stall_limit: std::time::Duration,
     /// Known delays, for tests of the breakdown.
     pub injections: Injections,
+    /// Timelines and spans are made; off only to measure what they cost.
+    pub tells: bool,
     /// Where spans go.
     pub spans: Arc<SpanHub>,
     /// Where counts go.

@@ -1,5 +1,8 @@
 //! Known delays at the hand-overs between segments. A breakdown is tested by truth, not by arithmetic:
-//! a delay injected at one hand-over must appear in that segment and nowhere else.
+//! a delay injected at one hand-over must appear in that segment and nowhere else. [`loss`] takes spans and
+//! timelines away.
+
+pub mod loss;
 
 use std::{str::FromStr, time::Duration};
 

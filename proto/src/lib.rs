@@ -6,7 +6,7 @@
 //! - [`domain`]: where a stamp is valid
 //! - [`error`]: every failure a caller can see, and its gRPC, HTTP and metrics form
 //! - [`cause`]: why a request waited, for people and labels
-//! - [`inject`]: known delays at the hand-overs between segments, to test the breakdown by truth
+//! - [`inject`]: known delays at the hand-overs between segments, and losses, to test the breakdown by truth
 //! - [`offset`]: how far another process's clock is from ours, and how sure that is
 //! - [`vocabulary`]: whether two processes mean the same tokens
 //! - [`serve`]: what the two services have in common around their work

@@ -5,6 +5,7 @@
 //! - [`shutdown`]: SIGTERM and Ctrl-C: drain first, stop at the second
 //! - [`health`]: the `healthcheck` subcommand, and reflection of the wire contract
 //! - [`metrics`]: metrics declared with name, unit, help and buckets together
+//! - [`spans`]: spans as they happen, to whoever watches
 //! - [`listen`], [`dial`], [`tls`]: both ends of a connection, in the clear or over (mutual) TLS
 
 pub mod dial;
@@ -14,4 +15,5 @@ pub mod listen;
 pub mod logging;
 pub mod metrics;
 pub mod shutdown;
+pub mod spans;
 pub mod tls;

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand};
 use firstlight_proto::{
     clock::Drift,
-    inject::Injection,
+    inject::{Injection, loss::Share},
     serve::{
         health::{HealthListen, Healthcheck},
         listen::ServerTls,
@@ -52,7 +52,8 @@ pub struct Flags {
     #[arg(long, value_name = "SECONDS", env = "FIRSTLIGHT_ENGINE_DNS_SECONDS", default_value_t = 5.0)]
     pub engine_dns_seconds: f64,
 
-    /// Vocabulary: a GGUF file, a folder with tokenizer.json, or that file. Without it, prompts are token ids.
+    /// Vocabulary: a GGUF file, a folder with tokenizer.json, that file, or a hub id as for engine-svc. Without
+    /// it, prompts are token ids.
     #[arg(long, value_name = "PATH", env = "FIRSTLIGHT_MODEL")]
     pub model: Option<PathBuf>,
     /// Name of the model in requests; by default the engine's word.
@@ -86,6 +87,9 @@ pub struct Flags {
     /// Longest TTFT (request decoded to first token decoded), in ms, that counts as `ok` in the metrics.
     #[arg(long, value_name = "MS", env = "FIRSTLIGHT_SLO_TTFT", default_value_t = 1000.0)]
     pub slo_ttft: f64,
+    /// Tenants (`x-tenant`) that get metrics of their own; all others count together as `other`.
+    #[arg(long, value_name = "NAME,…", env = "FIRSTLIGHT_TENANTS", value_delimiter = ',')]
+    pub tenants: Vec<String>,
     /// Seconds without an admission, with nothing in its way, after which readiness turns false.
     #[arg(long, value_name = "SECONDS", env = "FIRSTLIGHT_STALL_SECONDS", default_value_t = 10.0)]
     pub stall_seconds: f64,
@@ -96,6 +100,10 @@ pub struct Flags {
     #[arg(long, value_name = "TOKENS", env = "FIRSTLIGHT_STREAM_BUFFER", default_value_t = 1024,
           value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub stream_buffer: u32,
+
+    /// Export a trace of each request over OTLP/gRPC to this collector, such as http://127.0.0.1:4317. Never blocks.
+    #[arg(long, value_name = "URL", env = "FIRSTLIGHT_OTLP_ENDPOINT")]
+    pub otlp_endpoint: Option<String>,
 
     /// What is logged, as a `tracing` filter.
     #[arg(long, value_name = "FILTER", env = "FIRSTLIGHT_LOG", default_value = "info")]
@@ -113,8 +121,15 @@ pub struct Flags {
         value_delimiter = ','
     )]
     pub inject_delay: Vec<Injection>,
+    /// Lose the spans of this share of requests, 0 to 1.
+    #[arg(long, value_name = "SHARE", env = "FIRSTLIGHT_DROP_SPANS", hide = true, default_value = "0")]
+    pub drop_spans: Share,
+    /// Tell nothing of requests: no metrics, no spans, no timelines. To measure what telling costs.
+    #[arg(long, env = "FIRSTLIGHT_NO_TELEMETRY", hide = true)]
+    pub no_telemetry: bool,
     /// Let this process's clock run faster.
-    #[arg(long, value_name = "PPM", env = "FIRSTLIGHT_CLOCK_DRIFT", hide = true, default_value_t = Drift::default())]
+    #[arg(long, value_name = "PPM", env = "FIRSTLIGHT_CLOCK_DRIFT", hide = true, allow_hyphen_values = true,
+          default_value_t = Drift::default())]
     pub clock_drift: Drift,
 }
 

@@ -6,7 +6,7 @@
 //! - [`frontend`]: gRPC for clients and operators
 //! - [`text`]: text to tokens and back
 //! - [`request`], [`record`]: what is asked for, and what is stamped of it
-//! - [`telemetry`], [`metrics`], [`spans`]: what is told about requests
+//! - [`telemetry`], [`metrics`], [`otlp`]: what is told about requests
 //! - [`watchdog`]: notices from outside when admission is stuck
 //! - [`cli`], [`server`]: flags, and the service made of all these parts
 
@@ -16,10 +16,10 @@ pub mod dispatch;
 pub mod engines;
 pub mod frontend;
 pub mod metrics;
+pub mod otlp;
 pub mod record;
 pub mod request;
 pub mod server;
-pub mod spans;
 pub mod telemetry;
 pub mod text;
 pub mod watchdog;

@@ -29,7 +29,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
 
 async fn serve(flags: Flags) -> anyhow::Result<()> {
     logging::init(flags.log_format, &flags.log)?;
-    let page = pages::install(metrics::ALL)?;
+    let page = (!flags.no_telemetry).then(|| pages::install(metrics::ALL)).transpose()?;
     let shutdown = Shutdown::on_signals(seconds("--drain-seconds", flags.drain_seconds)?)?;
     let metrics_listen = flags.metrics_listen;
     let mut running = server::start(flags, shutdown.clone()).await?;
@@ -39,6 +39,8 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
         // A task that has stopped has no live values left to tell.
         async move { dispatcher.with(Dispatch::scrape).await.unwrap_or_default() }
     };
-    pages::serve(metrics_listen, page, refresh, shutdown.stop).await?;
+    if let Some(page) = page {
+        pages::serve(metrics_listen, page, refresh, shutdown.stop).await?;
+    }
     running.wait().await
 }

@@ -3,14 +3,20 @@
 //! - [`declared`]: every metric, with its unit, help, labels and buckets
 //! - [`events`]: what is counted as it happens
 //! - [`gauges`]: what is set when a scrape asks
+//! - [`tenants`]: what is counted per tenant
+//! - [`traces`]: what became of exported traces
 
 pub mod declared;
 pub mod events;
 pub mod gauges;
+pub mod tenants;
+pub mod traces;
 
 pub use declared::{ALL, BLOCKED};
 pub use events::{CancelledBy, FINISHES, Metrics, SEGMENTS};
 pub use gauges::{EngineGauges, count_engine, set_budget, set_gauges};
+pub use tenants::Tenants;
+pub use traces::{TraceDrop, TraceMetrics};
 
 /// Nanoseconds in seconds.
 pub fn in_seconds(ns: i64) -> f64 {
@@ -51,6 +57,8 @@ mod tests {
         let recorder = builder.build_recorder();
         metrics::with_local_recorder(&recorder, || {
             let metrics = Metrics::new();
+            Tenants::new(&["t".to_owned()]).of(crate::admission::Tenant(0)).queue_wait.record(1.0);
+            TraceMetrics::new().exported(1);
             metrics.first_token(5, false, Some(&SEGMENTS.map(|segment| (segment, -1))));
             for histogram in [&metrics.itl, &metrics.latency, &metrics.round_requests] {
                 histogram.record(1.0);

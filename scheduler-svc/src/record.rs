@@ -6,8 +6,9 @@ use std::sync::Arc;
 use firstlight_proto::{clock::Stamp, inject::Segment, offset::Offset, v1};
 
 use crate::{
-    admission::{Policy, Requeued, Waited},
+    admission::{Policy, Requeued, Tenant, Waited},
     engines::ClockView,
+    otlp::TraceParent,
     request::Ask,
 };
 
@@ -18,6 +19,10 @@ pub struct Record {
     pub id: Arc<str>,
     /// Its run label.
     pub run_label: Arc<str>,
+    /// The caller's trace.
+    pub caller_trace: Option<TraceParent>,
+    /// Who asks.
+    pub tenant: Tenant,
     /// Prompt length, tokens.
     pub prompt_tokens: u32,
     /// Tokens received from engines so far.
@@ -74,6 +79,8 @@ impl Record {
         Self {
             id: ask.id.clone(),
             run_label: ask.run_label.clone(),
+            caller_trace: ask.trace,
+            tenant: ask.tenant,
             prompt_tokens: ask.prompt.len() as u32,
             output_tokens: 0,
             received: ask.received,
@@ -227,6 +234,7 @@ mod tests {
             tenant: Tenant(0),
             deadline: None,
             received: at(100),
+            trace: None,
         };
         Record::new(&ask, at(150))
     }

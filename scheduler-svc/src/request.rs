@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use firstlight_proto::{clock::Stamp, v1};
 
-use crate::admission::Tenant;
+use crate::{admission::Tenant, otlp::TraceParent};
 
 /// What is asked for. Stop strings are not here: they concern the text, which only the client's stream knows.
 #[derive(Clone, Debug)]
@@ -33,4 +33,27 @@ pub struct Ask {
     pub deadline: Option<Stamp>,
     /// Stamp 2: decoded.
     pub received: Stamp,
+    /// The caller's trace.
+    pub trace: Option<TraceParent>,
+}
+
+impl Tenant {
+    /// The tenant of that name (`x-tenant`); no name is a tenant too. Tenants are told apart by a hash of their
+    /// names: no table that clients could make grow.
+    pub fn named(name: &str) -> Self {
+        let fnv1a =
+            name.bytes().fold(0x811c_9dc5_u32, |hash, b| (hash ^ u32::from(b)).wrapping_mul(0x0100_0193));
+        Self(if name.is_empty() { 0 } else { fnv1a })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tenants_are_told_apart() {
+        assert_eq!(Tenant::named(""), Tenant(0));
+        assert_ne!(Tenant::named("a"), Tenant::named("b"));
+    }
 }

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use firstlight_proto::{
     clock::Clock,
     inject::Injections,
-    serve::{health::add_reflection, listen, shutdown::Shutdown, tls::Acceptor},
+    serve::{health::add_reflection, listen, shutdown::Shutdown, spans::SpanHub, tls::Acceptor},
     v1::{
         ClockDomain, admin_server::AdminServer, inference_server::InferenceServer,
         telemetry_server::TelemetryServer,
@@ -31,8 +31,8 @@ use crate::{
         observe::TelemetryService,
         tokenize::Prompts,
     },
-    metrics::Metrics,
-    spans::SpanHub,
+    metrics::{Metrics, Tenants},
+    otlp,
     telemetry::Telemetry,
     text::Tokenizer,
     watchdog,
@@ -85,11 +85,21 @@ pub async fn start(flags: Flags, shutdown: Shutdown) -> anyhow::Result<Running> 
     let engine_tls = flags.engine_tls.dialer().context("TLS to engines")?;
     let tokenizer = load_tokenizer(&flags).await?;
     let injections = Arc::new(Injections::new(flags.inject_delay.clone()));
+    let clock = Clock::with_drift(flags.clock_drift);
+    let (traces, exporter) = match &flags.otlp_endpoint {
+        Some(endpoint) => {
+            otlp::export::to(endpoint, clock).map(|(traces, task)| (Some(traces), Some(task)))?
+        }
+        None => (None, None),
+    };
     let telemetry = Arc::new(Telemetry {
-        clock: Clock::with_drift(flags.clock_drift),
-        domain: Arc::new(ClockDomain::current().context("this machine's boot id")?),
+        clock,
+        domain: Arc::new(ClockDomain::of(&clock).context("this machine's boot id")?),
         metrics: Metrics::new(),
-        spans: SpanHub::default(),
+        tenants: Tenants::new(&flags.tenants),
+        spans: SpanHub::losing(flags.drop_spans),
+        traces,
+        tells: !flags.no_telemetry,
         slo_ttft,
     });
 
@@ -146,6 +156,9 @@ pub async fn start(flags: Flags, shutdown: Shutdown) -> anyhow::Result<Running> 
     tasks.spawn(serve(listener, client_tls, routes, done.clone()));
     tasks.spawn(serve(admin_listener, None, admin_routes, done.clone()));
     spawn(&mut tasks, dispatch.run(done.clone()));
+    if let Some(exporter) = exporter {
+        spawn(&mut tasks, exporter.run(done.clone()));
+    }
     spawn(&mut tasks, roster.run(links, done.clone()));
     spawn(&mut tasks, watchdog::run(dispatcher.clone(), telemetry, stall, stalled, done.clone()));
     spawn(&mut tasks, health::report(reporter, dispatcher.served(), is_stalled, shutdown.drain, done));
@@ -155,7 +168,10 @@ pub async fn start(flags: Flags, shutdown: Shutdown) -> anyhow::Result<Running> 
 
 async fn load_tokenizer(flags: &Flags) -> anyhow::Result<Option<Arc<Tokenizer>>> {
     let Some(path) = flags.model.clone() else { return Ok(None) };
-    let tokenizer = tokio::task::spawn_blocking(move || Tokenizer::load(&path)).await?.context("--model")?;
+    let load = move || -> anyhow::Result<Tokenizer> {
+        Ok(Tokenizer::load(&firstlight_hub::resolve(&path, firstlight_hub::Wanted::Tokenizer)?)?)
+    };
+    let tokenizer = tokio::task::spawn_blocking(load).await?.context("--model")?;
     tracing::info!(
         vocab_size = tokenizer.vocab_size(),
         fingerprint = tokenizer.fingerprint(),

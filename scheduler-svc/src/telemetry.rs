@@ -2,12 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use firstlight_proto::{clock::Clock, error::Failure, v1};
+use firstlight_proto::{clock::Clock, error::Failure, serve::spans::SpanHub, v1};
 
 use crate::{
-    metrics::{CancelledBy, Metrics},
+    metrics::{CancelledBy, Metrics, Tenants, in_seconds},
+    otlp::Traces,
     record::Record,
-    spans::SpanHub,
 };
 
 /// One per service, shared by all that observe requests.
@@ -18,8 +18,14 @@ pub struct Telemetry {
     pub domain: Arc<v1::ClockDomain>,
     /// Handles to the metrics.
     pub metrics: Metrics,
+    /// And to those of each tenant.
+    pub tenants: Tenants,
     /// Watchers of spans.
     pub spans: SpanHub,
+    /// The way to a trace collector, if there is one.
+    pub traces: Option<Traces>,
+    /// Requests are told of; off only to measure what telling costs.
+    pub tells: bool,
     /// Longest TTFT (stamps 2 to 8) that is in band `ok`.
     pub slo_ttft: Duration,
 }
@@ -30,10 +36,14 @@ pub const NAME: &str = "scheduler";
 impl Telemetry {
     /// A request has its first token.
     pub fn first_token(&self, record: &Record) {
-        let Some(first) = record.first_token else { return };
+        let Some(first) = record.first_token.filter(|_| self.tells) else { return };
         let ttft = first.since(record.received);
         let missed = u128::try_from(ttft).unwrap_or(0) > self.slo_ttft.as_nanos();
-        self.metrics.first_token(ttft, missed, record.segments().as_deref());
+        let segments = record.segments();
+        self.metrics.first_token(ttft, missed, segments.as_deref());
+        if let Some((_, wait)) = segments.iter().flatten().find(|(segment, _)| *segment == "queue_wait") {
+            self.tenants.of(record.tenant).queue_wait.record(in_seconds(*wait));
+        }
         if self.spans.is_watched() {
             self.publish_scheduler_span(record, v1::SpanEvent::FirstToken, "");
             self.relay_engine_span(record);
@@ -44,7 +54,7 @@ impl Telemetry {
     pub fn finished(&self, record: &Record, reason: v1::FinishReason) {
         let outcome = outcome(reason);
         if let Some(finished) = record.finished {
-            self.metrics.latency.record(crate::metrics::in_seconds(finished.since(record.received)));
+            self.metrics.latency.record(in_seconds(finished.since(record.received)));
         }
         self.ended(record, outcome);
     }
@@ -58,8 +68,15 @@ impl Telemetry {
         tracing::info!(request_id = %record.id, kind = failure.kind().label(), "request failed");
     }
 
-    fn ended(&self, record: &Record, outcome: &str) {
+    fn ended(&self, record: &Record, outcome: &'static str) {
+        if !self.tells {
+            return;
+        }
         self.metrics.finished(outcome);
+        self.tenants.of(record.tenant).output_tokens.increment(record.output_tokens.into());
+        if let Some(traces) = &self.traces {
+            traces.export(record, outcome);
+        }
         if self.spans.is_watched() {
             self.publish_scheduler_span(record, v1::SpanEvent::Finished, outcome);
         }

@@ -35,9 +35,10 @@ pub async fn run(
         };
         let stuck = watch.is_stuck(&liveness, telemetry.clock.now());
         let state = match stuck && !*stalled.borrow() {
-            true => {
-                dispatcher.with(Dispatch::gauges).await.map_or_else(|e| e.to_string(), |g| format!("{g:?}"))
-            }
+            true => dispatcher
+                .with(Dispatch::dump)
+                .await
+                .map_or_else(|e| e.to_string(), |dump| format!("{dump:?}")),
             false => String::new(),
         };
         judge(&stalled, &telemetry, stuck, &state);

@@ -1,13 +1,13 @@
 //! Engines and a scheduler wired together.
 
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, time::Duration};
 
 use crate::{
     assets,
     client::Client,
-    relay::Relay,
+    relay::{Relay, Ways},
     service::{Service, free_address},
-    wait,
+    time_namespace, wait,
 };
 
 /// A running pair: one scheduler and its engines. Dropping it ends them.
@@ -24,13 +24,18 @@ pub struct Pair {
     pub engine_metrics: Vec<String>,
     /// What lies between the scheduler and each engine, when it was asked for.
     pub relays: Vec<Relay>,
+    /// What lies between clients and the scheduler, when it was asked for.
+    pub front: Option<Relay>,
     folder: PathBuf,
 }
 
 /// What to start.
+#[derive(Clone)]
 pub struct Plan {
     engines: usize,
-    relayed: bool,
+    ways: Option<Ways>,
+    front: Option<Ways>,
+    engine_ahead: Option<Duration>,
     engine_flags: Vec<String>,
     scheduler_flags: Vec<String>,
 }
@@ -60,6 +65,11 @@ impl Pair {
         .await;
     }
 
+    /// Where clients find the scheduler.
+    pub fn front(&self) -> &str {
+        self.front.as_ref().map_or(&self.scheduler.address, |relay| &relay.address)
+    }
+
     /// A new connection to the scheduler.
     pub async fn client(&self) -> Client {
         Client::connect(&self.scheduler.address).await
@@ -68,7 +78,14 @@ impl Pair {
 
 impl Plan {
     fn new() -> Self {
-        Self { engines: 1, relayed: false, engine_flags: Vec::new(), scheduler_flags: Vec::new() }
+        Self {
+            engines: 1,
+            ways: None,
+            front: None,
+            engine_ahead: None,
+            engine_flags: Vec::new(),
+            scheduler_flags: Vec::new(),
+        }
     }
 
     fn model(self, path: PathBuf) -> Self {
@@ -99,8 +116,28 @@ impl Plan {
 
     /// Puts a relay between the scheduler and each engine.
     #[must_use]
-    pub fn relayed(mut self) -> Self {
-        self.relayed = true;
+    pub fn relayed(self) -> Self {
+        self.relayed_along(Ways::default())
+    }
+
+    /// The same, and the relay takes its time.
+    #[must_use]
+    pub fn relayed_along(mut self, ways: Ways) -> Self {
+        self.ways = Some(ways);
+        self
+    }
+
+    /// Puts a relay between clients and the scheduler.
+    #[must_use]
+    pub fn front_along(mut self, ways: Ways) -> Self {
+        self.front = Some(ways);
+        self
+    }
+
+    /// Runs the engines in a time namespace of their own, whose clock is ahead.
+    #[must_use]
+    pub fn engines_ahead(mut self, ahead: Duration) -> Self {
+        self.engine_ahead = Some(ahead);
         self
     }
 
@@ -112,24 +149,40 @@ impl Plan {
             let (listen, metrics) = (free_address(), free_address());
             let mut args = listeners(&[("--listen", &listen), ("--metrics-listen", &metrics)]);
             args.extend(self.engine_flags.iter().cloned());
-            engines.push(Service::start(&format!("engine-{index}"), "engine-svc", &listen, &args, &folder));
+            let name = format!("engine-{index}");
+            engines.push(match self.engine_ahead {
+                Some(ahead) => time_namespace::start(&name, "engine-svc", &listen, &args, &folder, ahead),
+                None => Service::start(&name, "engine-svc", &listen, &args, &folder),
+            });
             engine_metrics.push(metrics);
-            if self.relayed {
-                relays.push(Relay::to(&listen).await);
+            if let Some(ways) = self.ways {
+                relays.push(Relay::along(&listen, ways).await);
             }
         }
         let (listen, admin, metrics) = (free_address(), free_address(), free_address());
         let mut args =
             listeners(&[("--listen", &listen), ("--admin-listen", &admin), ("--metrics-listen", &metrics)]);
-        let dialled = match self.relayed {
-            true => relays.iter().map(|relay| &relay.address).collect::<Vec<_>>(),
-            false => engines.iter().map(|engine| &engine.address).collect(),
+        let dialled = match self.ways {
+            Some(_) => relays.iter().map(|relay| &relay.address).collect::<Vec<_>>(),
+            None => engines.iter().map(|engine| &engine.address).collect(),
         };
         args.extend(dialled.into_iter().flat_map(|address| ["--engine".to_owned(), address.clone()]));
         args.extend(self.scheduler_flags);
         let scheduler = Service::start("scheduler", "scheduler-svc", &listen, &args, &folder);
-        let mut pair =
-            Pair { scheduler, engines, admin, scheduler_metrics: metrics, engine_metrics, relays, folder };
+        let front = match self.front {
+            Some(ways) => Some(Relay::along(&listen, ways).await),
+            None => None,
+        };
+        let mut pair = Pair {
+            scheduler,
+            engines,
+            admin,
+            scheduler_metrics: metrics,
+            engine_metrics,
+            relays,
+            front,
+            folder,
+        };
         for engine in &mut pair.engines {
             wait::within_patience("an engine that is ready", engine.ready()).await;
         }

@@ -34,11 +34,19 @@ impl Page {
 
     /// The same over those whose labels contain `label`, such as `by="client"`.
     pub fn sum_where(&self, name: &str, label: &str) -> f64 {
-        let series = self.0.lines().filter_map(|line| {
+        self.series(name, label).sum()
+    }
+
+    /// Whether there is a series called `name` whose labels contain `label`.
+    pub fn has(&self, name: &str, label: &str) -> bool {
+        self.series(name, label).next().is_some()
+    }
+
+    fn series(&self, name: &str, label: &str) -> impl Iterator<Item = f64> {
+        self.0.lines().filter_map(move |line| {
             let (labels, value) = line.strip_prefix(name)?.rsplit_once(' ')?;
             let ours = labels.is_empty() || labels.starts_with('{');
             (ours && labels.contains(label)).then(|| value.parse::<f64>().ok())?
-        });
-        series.sum()
+        })
     }
 }

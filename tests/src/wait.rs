@@ -20,14 +20,27 @@ pub async fn within_patience<T>(what: &str, future: impl Future<Output = T>) -> 
 ///
 /// # Panics
 /// When it gives none within [`PATIENCE`].
-pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut probe: impl FnMut() -> F) -> T {
-    within_patience(what, async {
+pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, probe: impl FnMut() -> F) -> T {
+    patiently(what, PATIENCE, probe).await
+}
+
+/// The same, for what takes its time.
+///
+/// # Panics
+/// When it gives none within `patience`.
+pub async fn patiently<T, F: Future<Output = Option<T>>>(
+    what: &str,
+    patience: Duration,
+    mut probe: impl FnMut() -> F,
+) -> T {
+    let asked = async {
         loop {
             if let Some(value) = probe().await {
                 return value;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-    })
-    .await
+    };
+    let answered = tokio::time::timeout(patience, asked).await;
+    answered.unwrap_or_else(|_| panic!("waited {patience:?} in vain for: {what}"))
 }

@@ -14,26 +14,26 @@ use serde_json::Value;
 async fn the_report_renders_without_a_complaint_and_shows_the_numbers_of_the_json() {
     let folder = assets::scratch_folder();
     let pair = Pair::sim().start().await;
-    let (lines, direct) = (folder.join("run.jsonl"), folder.join("direct.html"));
-    let flags =
-        ["--num-requests", "120", "--request-rate", "60", "--unique-prompts", "--max-new-tokens", "8"];
-    let files = ["--jsonl-out", text(&lines), "--html-out", text(&direct), "--slo", "ttft=100ms"];
-    let json = bench::run(&pair, &[&flags[..], &["--max-active-requests", "2"], &files].concat()).await;
-
-    let run = folder.join("run.json");
-    fs::write(&run, json.to_string()).unwrap();
-    let page = folder.join("report.html");
-    let made =
-        bench::command("report").arg(&run).arg("--jsonl").arg(&lines).arg("-o").arg(&page).output().await;
-    assert!(made.unwrap().status.success());
-    for page in [&direct, &page] {
+    let file = |name: &str| folder.join(name);
+    let (json, lines) = (file("run.json"), file("run.jsonl"));
+    let pages = [file("direct.html"), file("report.html")];
+    let load = ["--num-requests", "120", "--request-rate", "60", "--unique-prompts", "--max-new-tokens", "8"];
+    let mut run = bench::against(&pair, "run", &load);
+    run.args(["--max-active-requests", "2", "--slo", "ttft=100ms"]);
+    run.arg("--json-out").arg(&json).arg("--jsonl-out").arg(&lines).arg("--html-out").arg(&pages[0]);
+    succeed(run).await;
+    let mut report = bench::command("report");
+    report.arg(&json).arg("--jsonl").arg(&lines).arg("-o").arg(&pages[1]);
+    succeed(report).await;
+    let json: Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
+    for page in &pages {
         let dom = Dom(rendered(page));
         shows_the_numbers(&dom, &json);
         assert_eq!(dom.0.matches("<svg").count(), 4, "chain, timeline, distributions, causes");
         assert_eq!(dom.0.matches("<details").count(), 4, "a table behind every picture");
     }
-    let picture = folder.join("report.png");
-    browser(&page, &[&format!("--screenshot={}", text(&picture)), "--window-size=390,4000"]);
+    let picture = file("report.png");
+    browser(&pages[1], &[&format!("--screenshot={}", text(&picture)), "--window-size=390,4000"]);
     assert!(fs::metadata(&picture).unwrap().len() > 20_000, "the screenshot is blank");
     fs::remove_dir_all(folder).unwrap();
 }
@@ -46,8 +46,7 @@ async fn the_page_of_a_sweep_renders_without_a_complaint() {
     let (out, page) = (folder.join("sweep.jsonl"), folder.join("sweep.html"));
     let load = ["--num-requests", "20", "--max-new-tokens", "4", "--warmup-runs", "0", "--no-self-check"];
     let files = ["--vary", "max-concurrency=1,2,4", "--out", text(&out), "--html-out", text(&page)];
-    let swept = bench::against(&pair, "sweep", &[&load[..], &files].concat()).output().await.unwrap();
-    assert!(swept.status.success(), "{}", String::from_utf8_lossy(&swept.stderr));
+    succeed(bench::against(&pair, "sweep", &[&load[..], &files].concat())).await;
     let dom = Dom(rendered(&page));
     assert_eq!(dom.0.matches("<svg").count(), 2, "goodput and TTFT");
     assert_eq!(dom.rows().filter(|row| row.len() > 8).count(), 3, "a row per point");
@@ -89,6 +88,11 @@ fn shows_the_numbers(dom: &Dom, json: &Value) {
     ] {
         assert!(dom.0.contains(&said), "the page does not show {said}");
     }
+}
+
+async fn succeed(mut command: tokio::process::Command) {
+    let ended = command.output().await.unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
 }
 
 /// The page as the browser holds it.

@@ -1,9 +1,16 @@
 //! The balances. Pure: records and scrapes go in, checks come out.
 
-use firstlight_proto::{inject::Segment, v1::SchedulerTimeline};
+use firstlight_proto::{
+    inject::Segment,
+    v1::{EngineTimeline, SchedulerTimeline},
+};
 
 use super::{Audit, Check, gauges::Gauge};
-use crate::{join::Joined, observe::prometheus::Scrape, target::Outcome};
+use crate::{
+    join::{Joined, Source},
+    observe::prometheus::Scrape,
+    target::Outcome,
+};
 
 /// Sums of seconds may differ by this share: the services sum floats.
 const SUM_SHARE: f64 = 1e-3;
@@ -61,12 +68,17 @@ impl Book<'_> {
                 ("scheduler finished", self.scheduler("firstlight_requests_finished_total")),
                 0.0,
             ),
-            same("completions", ("client", self.completed()), ("scheduler", completed), self.broken()),
+            same(
+                "completions",
+                ("client", self.completed()),
+                ("scheduler", completed),
+                self.broken() + self.unsure(),
+            ),
             same(
                 "completions that end in the engine",
                 ("scheduler", by_engine.into_iter().map(finished).sum()),
                 ("engines", by_engine.into_iter().map(engine).sum()),
-                0.0,
+                self.hung_up(),
             ),
         ]
     }
@@ -88,11 +100,13 @@ impl Book<'_> {
         ]
     }
 
-    /// Every request that reached a first token must have its stamps from somewhere.
+    /// Every request that reached a first token must have its stamps from somewhere, whether or not its client
+    /// was still there to see it.
     fn stamps(&self) -> Vec<Check> {
         let first_tokens = self.joined.iter().filter(|j| j.record.first_token().is_some()).count() as f64;
         let with_stamps =
             self.joined.iter().filter_map(|j| j.chain.as_ref()).filter(|c| c.missing.is_empty());
+        let told = self.timelines().filter(|t| t.first_token_ns != 0).count() as f64;
         let observed = self.scheduler("firstlight_ttft_seconds_count");
         vec![
             same(
@@ -101,37 +115,46 @@ impl Book<'_> {
                 ("complete chains", with_stamps.count() as f64),
                 0.0,
             ),
-            same("first tokens", ("client", first_tokens), ("scheduler", observed), self.cut_short()),
+            same("first tokens", ("timelines", told), ("scheduler's histogram", observed), 0.0),
         ]
     }
 
-    /// Sums of segments over the client's chains against the services' histograms.
+    /// Sums of segments over the timelines that the client joined against the services' histograms.
     fn segments(&self) -> Vec<Check> {
-        let of_scheduler = [Segment::Accept, Segment::QueueWait, Segment::EngineWait, Segment::Prefill];
-        let of_engine = [Segment::EngineWait, Segment::Prefill];
-        let chains = || self.joined.iter().filter_map(|j| j.chain.as_ref());
-        let client = |s: Segment| {
-            let ns: i64 = chains().filter_map(|c| c.segment(s)).map(|m| m.ns).sum();
-            ns as f64 / 1e9
-        };
-        // A request cut short at its first token may be in one sum and not in the other.
-        if self.cut_short() > 0.0 {
-            return Vec::new();
-        }
         let scheduler = |s: Segment| {
             let name = "firstlight_ttft_segment_seconds_sum";
-            (s, "scheduler's histogram", self.scheduler_where(name, "segment", s.label()))
+            ("scheduler's histogram", self.scheduler_where(name, "segment", s.label()))
         };
         let engine = |s: Segment| {
             let name = "firstlight_engine_segment_seconds_sum";
-            (s, "engines' histogram", self.engines_where(name, "segment", s.label()))
+            ("engines' histogram", self.engines_where(name, "segment", s.label()))
         };
-        let both = of_scheduler.into_iter().map(scheduler).chain(of_engine.into_iter().map(engine));
-        let check = |(s, who, theirs): (Segment, &str, f64)| {
-            let tolerance = SUM_SHARE * client(s) + 1e-6;
-            same(&format!("{} in s", s.label()), ("client's chains", client(s)), (who, theirs), tolerance)
+        let first_token = |j: &&Joined<'_>| j.views.scheduler.is_some_and(|s| s.first_token_ns != 0);
+        let served = || self.joined.iter().filter(first_token);
+        let scheduled = |length: fn(&SchedulerTimeline) -> i64| {
+            served().filter_map(|j| j.views.scheduler).map(length).sum::<i64>() as f64 / 1e9
         };
-        let mut checks: Vec<Check> = both.map(check).collect();
+        let computed = |length: fn(&EngineTimeline) -> i64| {
+            served().filter_map(|j| j.views.engine).map(length).sum::<i64>() as f64 / 1e9
+        };
+        let attempted = |length: fn(&EngineTimeline) -> i64| {
+            self.joined.iter().flat_map(attempts).map(length).sum::<i64>() as f64 / 1e9
+        };
+        let engine_wait: fn(&EngineTimeline) -> i64 = |e| e.admit_ns - e.received_ns;
+        let prefill: fn(&EngineTimeline) -> i64 = |e| e.first_token_ns - e.admit_ns;
+        let check = |s: Segment, ours: f64, theirs: (&str, f64)| {
+            let tolerance = SUM_SHARE * ours + 1e-6;
+            same(&format!("{} in s", s.label()), ("joined timelines", ours), theirs, tolerance)
+        };
+        use Segment::{Accept, EngineWait, Prefill, QueueWait};
+        let mut checks = vec![
+            check(Accept, scheduled(|s| s.queued_ns - s.received_ns), scheduler(Accept)),
+            check(QueueWait, scheduled(|s| s.queue_wait_ns), scheduler(QueueWait)),
+            check(EngineWait, computed(engine_wait), scheduler(EngineWait)),
+            check(Prefill, computed(prefill), scheduler(Prefill)),
+            check(EngineWait, attempted(engine_wait), engine(EngineWait)),
+            check(Prefill, attempted(prefill), engine(Prefill)),
+        ];
         let waited: i64 = self.timelines().map(|t| t.queue_wait_ns).sum();
         if self.timelines().all(|t| t.resumes == 0) {
             let blocked = self.scheduler("firstlight_queue_blocked_seconds_total");
@@ -144,7 +167,9 @@ impl Book<'_> {
 
     /// Little's law over everything in the scheduler: ∫ L dt = Σ W.
     fn little(&self) -> Vec<Check> {
-        let in_system = |t: &SchedulerTimeline| (t.queued_ns != 0).then(|| t.finished_ns - t.queued_ns);
+        let in_system = |t: &SchedulerTimeline| {
+            (t.queued_ns != 0 && t.finished_ns != 0).then(|| t.finished_ns - t.queued_ns)
+        };
         let waited = self.timelines().filter_map(in_system).sum::<i64>() as f64 / 1e9;
         let gauge = &self.scraped.in_system;
         let tolerance = LITTLE_SHARE * waited + gauge.uncertainty(2 * self.joined.len());
@@ -165,16 +190,25 @@ impl Book<'_> {
         self.joined.iter().filter(|j| j.record.completed()).count() as f64
     }
 
-    /// Requests of which the client cannot know how far they came.
+    /// Requests of which the client cannot know whether they arrived.
     fn broken(&self) -> f64 {
-        let unknown = |o: &Outcome| matches!(o, Outcome::Failed { kind: "unavailable" | "interrupted", .. });
-        self.joined.iter().filter(|j| unknown(&j.record.outcome)).count() as f64
+        let unknown = |j: &&Joined<'_>| {
+            let cut = matches!(j.record.outcome, Outcome::Failed { kind: "unavailable" | "interrupted", .. });
+            let given_up = j.record.is_cancelled() && j.record.submit_end.is_none();
+            cut || (given_up && j.views.scheduler.is_none())
+        };
+        self.joined.iter().filter(unknown).count() as f64
     }
 
-    /// Requests that were queued and ended without completing.
-    fn cut_short(&self) -> f64 {
-        let queued = |j: &&Joined<'_>| j.views.scheduler.is_none_or(|s| s.queued_ns != 0);
-        self.joined.iter().filter(|j| !j.record.completed()).filter(queued).count() as f64
+    /// Requests that this client hung up on: an engine may have completed them before the news arrived.
+    fn hung_up(&self) -> f64 {
+        self.joined.iter().filter(|j| j.record.is_cancelled()).count() as f64
+    }
+
+    /// Those of which the scheduler does not say that they were cancelled.
+    fn unsure(&self) -> f64 {
+        let unsure = |j: &&Joined<'_>| j.record.is_cancelled() && j.views.outcome != Some("cancelled");
+        self.joined.iter().filter(unsure).count() as f64
     }
 
     fn scheduler(&self, name: &str) -> f64 {
@@ -197,6 +231,14 @@ impl Book<'_> {
         };
         self.scraped.engines.iter().map(grown).sum()
     }
+}
+
+/// Every attempt of a request that reached a first token in an engine.
+fn attempts<'a>(joined: &'a Joined<'_>) -> impl Iterator<Item = &'a EngineTimeline> {
+    let heard = joined.views.attempts.iter().map(|attempt| &attempt.timeline);
+    // The final message stands in for the span of its attempt.
+    let stood_in = joined.views.engine.filter(|_| joined.views.engine_source == Source::Final);
+    heard.chain(stood_in)
 }
 
 fn same(what: &str, left: (&str, f64), right: (&str, f64), tolerance: f64) -> Check {

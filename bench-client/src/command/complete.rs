@@ -30,7 +30,7 @@ pub async fn complete(flags: CompleteFlags) -> anyhow::Result<()> {
     let (target, tls) = (&flags.server.target, flags.server.tls.dialer().context("TLS")?);
     let server = Firstlight::connect_over(target, tls.clone(), 1, clock, common).await?;
     let peer = Peer { channel: connect_over(target, tls).await?, engine: None };
-    let prober = Prober::new(clock, own_domain(false)?, vec![peer]);
+    let prober = Prober::new(clock, own_domain(&clock)?, vec![peer]);
     prober.burst().await?;
 
     let as_ids = flags.token_ids.is_some();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::{Args, Command, FromArgMatches as _, ValueEnum};
 
-use crate::load::Arrivals;
+use crate::load::{Arrivals, hang_up::HangUps};
 
 const DEFAULT_REQUESTS: usize = 256;
 
@@ -70,6 +70,12 @@ pub struct LoadFlags {
     /// Deadline of each request.
     #[arg(long, value_name = "MS")]
     pub timeout_ms: Option<u64>,
+    /// Hang up on this share of requests, 0 to 1, each at a random moment within --hang-up-within-ms.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    pub hang_up: f64,
+    /// Latest moment to hang up, from when a request is sent.
+    #[arg(long, value_name = "MS", default_value_t = 1000.0, requires = "hang_up")]
+    pub hang_up_within_ms: f64,
     /// Metadata of each request, such as x-tenant=a (repeatable).
     #[arg(long, value_name = "KEY=VALUE")]
     pub metadata: Vec<String>,
@@ -152,6 +158,21 @@ impl LoadFlags {
             Arrival::Ramp => change().map(|(to, over)| Arrivals::Ramp { from: rate, to, over })?,
             Arrival::Step => change().map(|(to, at)| Arrivals::Step { from: rate, to, at })?,
         })
+    }
+
+    /// Who hangs up when; `None` when nobody does.
+    ///
+    /// # Errors
+    /// When the share is not within 0 to 1, or the time is none.
+    pub fn hang_ups(&self) -> anyhow::Result<Option<HangUps>> {
+        anyhow::ensure!(
+            (0.0..=1.0).contains(&self.hang_up),
+            "--hang-up {} is not within 0 to 1",
+            self.hang_up
+        );
+        let within = Duration::try_from_secs_f64(self.hang_up_within_ms / 1e3)
+            .map_err(|e| anyhow::anyhow!("--hang-up-within-ms {}: {e}", self.hang_up_within_ms))?;
+        Ok((self.hang_up > 0.0).then_some(HangUps { share: self.hang_up, within, seed: self.load_seed }))
     }
 
     /// The load in words, for the header.

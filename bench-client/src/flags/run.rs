@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use firstlight_proto::{clock::Drift, inject::Injection};
+use firstlight_proto::{
+    clock::Drift,
+    inject::{Injection, loss::Share},
+};
 
 use crate::{audit::watch::Listeners, report::slo::Slo, target::openai::Api};
 
@@ -53,9 +56,18 @@ pub struct RunFlags {
     /// Let this client's clock run fast by so many ppm, to test the breakdown.
     #[arg(long, value_name = "PPM", hide = true, allow_hyphen_values = true, default_value = "0")]
     pub clock_drift: Drift,
-    /// Share of spans to forget on purpose, 0 to 1, to test the breakdown.
-    #[arg(long, value_name = "SHARE", hide = true, default_value_t = 0.0)]
-    pub drop_spans: f64,
+    /// Forget the spans of this share of requests, 0 to 1, to test the breakdown.
+    #[arg(long, value_name = "SHARE", hide = true, default_value = "0")]
+    pub drop_spans: Share,
+    /// Ask the scheduler to withhold the timelines of this share of requests, to test the breakdown.
+    #[arg(long, value_name = "SHARE", hide = true, default_value = "0")]
+    pub omit_timelines: Share,
+    /// Neither watch spans nor ask for timelines, to measure what they cost the services.
+    #[arg(long, hide = true)]
+    pub no_telemetry: bool,
+    /// Forget so many requests that this client hung up on, to test the audit.
+    #[arg(long, value_name = "N", hide = true, default_value_t = 0)]
+    pub forget_cancelled: usize,
 }
 
 /// Servers that speak OpenAI's HTTP API.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use firstlight_proto::clock::Drift;
+use firstlight_proto::{clock::Drift, inject::loss::Share};
 
 use super::{
     budget::BudgetFlags,
@@ -103,7 +103,10 @@ impl SweepFlags {
             prompts_used: nth * passes,
             inject_delay: Vec::new(),
             clock_drift: Drift::default(),
-            drop_spans: 0.0,
+            drop_spans: Share::default(),
+            omit_timelines: Share::default(),
+            no_telemetry: false,
+            forget_cancelled: 0,
         })
     }
 

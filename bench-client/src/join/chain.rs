@@ -122,14 +122,24 @@ pub fn chain(record: &Record, views: &Views<'_>, clocks: &ClockMap) -> Option<Ch
         engine_source: views.engine_source,
     };
     chain.put(Segment::ClientLag, record.sent.map(|sent| Measured::exact(sent.since(record.submit_start))));
-    match views.scheduler.and_then(Scheduled::of) {
+    let scheduled = views.scheduler.and_then(Scheduled::of);
+    let computed = views.engine.and_then(Computed::of);
+    if let Some(computed) = &computed {
+        chain.add_engine(computed);
+    }
+    match &scheduled {
         Some(scheduled) => {
-            chain.add_scheduler(&scheduled);
-            chain.cross_to_client(&scheduled, record.sent, first_token, clocks);
-            chain.add_engine(&scheduled, views, clocks);
+            chain.add_scheduler(scheduled);
+            chain.cross_to_client(scheduled, record.sent, first_token, clocks);
+            if let Some(computed) = &computed {
+                chain.cross_to_engine(scheduled, computed, views, clocks);
+            }
             chain.add_causes(scheduled.timeline, views.engine);
         }
         None => chain.missing.push("scheduler stamps"),
+    }
+    if computed.is_none() {
+        chain.missing.push("engine stamps");
     }
     if record.sent.is_none() {
         chain.missing.push("client's sent stamp");
@@ -153,6 +163,25 @@ impl<'a> Scheduled<'a> {
         Some(Self {
             received: Stamp::from_wire(timeline.received_ns)?,
             queued: Stamp::from_wire(timeline.queued_ns)?,
+            admit: Stamp::from_wire(timeline.admit_ns)?,
+            first_token: Stamp::from_wire(timeline.first_token_ns)?,
+            timeline,
+        })
+    }
+}
+
+/// The engine's stamps, all taken.
+struct Computed<'a> {
+    received: Stamp,
+    admit: Stamp,
+    first_token: Stamp,
+    timeline: &'a EngineTimeline,
+}
+
+impl<'a> Computed<'a> {
+    fn of(timeline: &'a EngineTimeline) -> Option<Self> {
+        Some(Self {
+            received: Stamp::from_wire(timeline.received_ns)?,
             admit: Stamp::from_wire(timeline.admit_ns)?,
             first_token: Stamp::from_wire(timeline.first_token_ns)?,
             timeline,
@@ -192,31 +221,25 @@ impl Chain {
         self.client_round_trip_ns = sent.map(|t| first_token.since(t) - s.first_token.since(s.received));
     }
 
-    fn add_engine(&mut self, s: &Scheduled<'_>, views: &Views<'_>, clocks: &ClockMap) {
-        let stamps = |e: &EngineTimeline| {
-            let t = Stamp::from_wire;
-            Some((t(e.received_ns)?, t(e.admit_ns)?, t(e.first_token_ns)?))
-        };
-        let Some((engine, (received, admit, first_token))) = views.engine.and_then(|e| Some((e, stamps(e)?)))
-        else {
-            self.missing.push("engine stamps");
-            return;
-        };
-        self.put(Segment::EngineWait, Some(Measured::exact(admit.since(received))));
-        self.put(Segment::Prefill, Some(Measured::exact(first_token.since(admit))));
+    fn add_engine(&mut self, e: &Computed<'_>) {
+        self.put(Segment::EngineWait, Some(Measured::exact(e.admit.since(e.received))));
+        self.put(Segment::Prefill, Some(Measured::exact(e.first_token.since(e.admit))));
         self.prefill = Some(Prefill {
-            own_ns: engine.prefill_own_ns,
-            between_ns: engine.prefill_between_ns,
-            chunks: engine.prefill_chunks,
+            own_ns: e.timeline.prefill_own_ns,
+            between_ns: e.timeline.prefill_between_ns,
+            chunks: e.timeline.prefill_chunks,
         });
-        self.engine_round_trip_ns = Some(s.first_token.since(s.admit) - first_token.since(received));
-        let Some(offset) = engine_offset(s, engine, views, clocks) else {
+    }
+
+    fn cross_to_engine(&mut self, s: &Scheduled<'_>, e: &Computed<'_>, views: &Views<'_>, clocks: &ClockMap) {
+        self.engine_round_trip_ns = Some(s.first_token.since(s.admit) - e.first_token.since(e.received));
+        let Some(offset) = engine_offset(s, e.timeline, views, clocks) else {
             self.missing.push("engine clock");
             return;
         };
         let bound_ns = offset.bound_ns;
-        let dispatch = offset.to_ours(received).since(s.admit);
-        let back = s.first_token.since(offset.to_ours(first_token));
+        let dispatch = offset.to_ours(e.received).since(s.admit);
+        let back = s.first_token.since(offset.to_ours(e.first_token));
         self.put(Segment::Dispatch, Some(Measured { ns: dispatch, bound_ns }));
         self.put(Segment::Return, Some(Measured { ns: back, bound_ns }));
     }

@@ -21,6 +21,18 @@ pub enum Source {
     Missing,
 }
 
+impl Source {
+    /// In one word.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Relayed => "relayed",
+            Self::Final => "final",
+            Self::Missing => "missing",
+        }
+    }
+}
+
 /// The stamps to use for one request.
 #[derive(Clone, Copy, Debug)]
 pub struct Views<'a> {
@@ -34,6 +46,10 @@ pub struct Views<'a> {
     pub engine_source: Source,
     /// The engine's clock as the scheduler saw it at the end of the request.
     pub engine_clock: Option<&'a ClockOffset>,
+    /// How it ended, in the scheduler's words.
+    pub outcome: Option<&'a str>,
+    /// Every attempt that reached a first token in an engine, as far as it was told.
+    pub attempts: &'a [EngineSpan],
 }
 
 /// Chooses among what was heard of a request and its final message.
@@ -50,17 +66,20 @@ pub fn views<'a>(record: &'a Record, heard: Option<&'a Heard>) -> Views<'a> {
     let engine_last = timeline.and_then(|t| t.engine.as_ref());
     let span = heard.and_then(|h| attempt(&h.engine, engine_last, scheduler));
     let (engine, engine_source) = match (span, engine_last) {
-        (Some(span), _) if span.relayed => (Some(&span.timeline), Source::Relayed),
-        (Some(span), _) => (Some(&span.timeline), Source::Direct),
+        (Some(span), _) if span.direct => (Some(&span.timeline), Source::Direct),
+        (Some(span), _) => (Some(&span.timeline), Source::Relayed),
         (None, Some(last)) => (Some(last), Source::Final),
         (None, None) => (None, Source::Missing),
     };
     let engine_clock = timeline.and_then(|t| t.engine_clock.as_ref());
-    Views { scheduler, scheduler_source, engine, engine_source, engine_clock }
+    let attempts = heard.map_or(&[][..], |h| &h.engine);
+    let outcome = heard.and_then(|h| h.outcome.as_deref());
+    Views { scheduler, scheduler_source, engine, engine_source, engine_clock, outcome, attempts }
 }
 
-/// The attempt whose first token the client received. The final message names it; without one it is
-/// the last attempt on the scheduler's engine, or the first when the request was resumed later on.
+/// The attempt whose first token the client received. The final message names it, and the scheduler relays
+/// no other; without both it is the last attempt on the scheduler's engine, or the first when the request
+/// was resumed later on.
 fn attempt<'a>(
     attempts: &'a [EngineSpan],
     named: Option<&EngineTimeline>,
@@ -70,6 +89,9 @@ fn attempt<'a>(
         return attempts
             .iter()
             .find(|s| s.timeline.engine == named.engine && s.timeline.received_ns == named.received_ns);
+    }
+    if let Some(relayed) = attempts.iter().find(|s| s.relayed) {
+        return Some(relayed);
     }
     let engine = scheduler.map(|s| s.engine.as_str()).filter(|name| !name.is_empty());
     let mut there = attempts.iter().filter(|s| engine.is_none_or(|name| s.timeline.engine == name));

@@ -217,16 +217,21 @@ fn the_final_message_stands_in_for_lost_spans() {
 #[test]
 fn a_missing_piece_is_named_and_its_time_stays_unexplained() {
     let (world, truth) = (World::default(), Truth::example());
-    let (record, s, _) = world.observe(0, &truth);
+    let (record, s, e) = world.observe(0, &truth);
     let chain = chain_of(record.clone(), &spans(Some(s), None), &world.clocks(MS, MS));
     assert_eq!(chain.missing, ["engine stamps"]);
     let lost = [Segment::Dispatch, Segment::EngineWait, Segment::Prefill, Segment::Return];
     assert_eq!(chain.unexplained_ns, lost.iter().map(|s| truth.part(*s)).sum::<i64>());
     assert!(!chain.closed() && chain.queue_wait_total.is_none());
 
-    let chain = chain_of(record, &SpanStore::default(), &world.clocks(MS, MS));
-    assert_eq!(chain.missing, ["scheduler stamps"]);
+    let chain = chain_of(record.clone(), &SpanStore::default(), &world.clocks(MS, MS));
+    assert_eq!(chain.missing, ["scheduler stamps", "engine stamps"]);
     assert_eq!(chain.unexplained_ns, truth.ttft() - truth.part(Segment::ClientLag));
+
+    let chain = chain_of(record, &spans(None, Some(e)), &world.clocks(MS, MS));
+    assert_eq!(chain.missing, ["scheduler stamps"]);
+    let known = [Segment::ClientLag, Segment::EngineWait, Segment::Prefill];
+    assert_eq!(chain.unexplained_ns, truth.ttft() - known.iter().map(|s| truth.part(*s)).sum::<i64>());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Sends a run and gathers its records.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use firstlight_proto::{
     clock::{Clock, Stamp},
@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     fingerprint::fingerprints,
+    hang_up::HangUps,
     live::Live,
     pacer::{Due, pace},
 };
@@ -25,6 +26,8 @@ pub struct Plan {
     pub asks: Vec<Ask>,
     /// Closed loop: most requests in flight; the wait for a slot is kept apart from TTFT.
     pub max_concurrency: Option<usize>,
+    /// Clients that do not wait for the end.
+    pub hang_ups: Option<HangUps>,
     /// Request ids are this, a dash and the index.
     pub id_prefix: String,
     /// Which repeat this is.
@@ -61,8 +64,9 @@ pub async fn drive(bench: &Bench, plan: Plan) -> Vec<Record> {
             let id = format!("{}-{index}", plan.id_prefix);
             let fingerprint = fingerprints[index];
             let record = Record { fingerprint, ..Record::new(id, plan.run, index, intended) };
+            let patience = plan.hang_ups.and_then(|hang_ups| hang_ups.patience(plan.run, index));
             task.live.fired();
-            runtime.spawn(send(task.clone(), slots.clone(), ask, record, done.clone()));
+            runtime.spawn(send(task.clone(), slots.clone(), ask, patience, record, done.clone()));
         };
         pace(task.clock, start, &plan.due, &task.stop, fire)
     });
@@ -81,6 +85,7 @@ async fn send(
     bench: Bench,
     slots: Option<Arc<Semaphore>>,
     ask: Ask,
+    patience: Option<Duration>,
     mut record: Record,
     done: mpsc::UnboundedSender<Record>,
 ) {
@@ -96,7 +101,15 @@ async fn send(
             None => None,
         };
         bench.injections.wait(Segment::ClientLag).await;
-        bench.target.generate(ask, &mut record, |record| bench.live.message(record)).await;
+        let answered = bench.target.generate(ask, &mut record, |record| bench.live.message(record));
+        match patience {
+            None => answered.await,
+            Some(patience) => {
+                if tokio::time::timeout(patience, answered).await.is_err() {
+                    record.hang_up(bench.clock.now());
+                }
+            }
+        }
     };
     if bench.stop.run_until_cancelled(exchange).await.is_none() {
         record.ended = Some(bench.clock.now());

@@ -6,6 +6,7 @@
 //! - [`random`]: the seeded noise both draw from
 //! - [`fingerprint`]: what tells one request of a load from another (pure)
 //! - [`pacer`]: a thread that wakes at each intended time
+//! - [`hang_up`]: clients that do not wait for the end
 //! - [`drive`]: sends a run and gathers its records
 //! - [`live`]: what is known while the run goes on
 
@@ -13,6 +14,7 @@ pub mod arrivals;
 pub mod dataset;
 pub mod drive;
 pub mod fingerprint;
+pub mod hang_up;
 pub mod live;
 pub mod pacer;
 pub mod prompts;

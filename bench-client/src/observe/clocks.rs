@@ -163,11 +163,6 @@ impl Prober {
 ///
 /// # Errors
 /// When /proc cannot be read.
-pub fn own_domain(scaled: bool) -> anyhow::Result<ClockDomain> {
-    let mut ours = ClockDomain::current().context("reading this process's clock domain")?;
-    if scaled {
-        // A scaled clock is not the kernel's: others must measure it like a stranger's.
-        ours.time_namespace.push_str(" (scaled)");
-    }
-    Ok(ours)
+pub fn own_domain(clock: &Clock) -> anyhow::Result<ClockDomain> {
+    ClockDomain::of(clock).context("reading this process's clock domain")
 }

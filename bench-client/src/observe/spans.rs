@@ -2,16 +2,19 @@
 
 use std::collections::HashMap;
 
-use firstlight_proto::v1::{EngineTimeline, SchedulerTimeline, SpanBatch, SpanEvent, span};
+use firstlight_proto::{
+    inject::loss::{Loss, Share},
+    v1::{EngineTimeline, SchedulerTimeline, SpanBatch, SpanEvent, span},
+};
 
-use crate::load::random::Random;
-
-/// An engine's view of one attempt, and the way it came.
+/// An engine's view of one attempt, and the ways it came.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EngineSpan {
     /// What the engine stamped.
     pub timeline: EngineTimeline,
-    /// Relayed by the scheduler.
+    /// Told by the engine itself.
+    pub direct: bool,
+    /// Relayed by the scheduler, which relays the attempt whose first token it received.
     pub relayed: bool,
 }
 
@@ -50,7 +53,7 @@ impl SpanStore {
                     }
                 }
                 Some(span::Timeline::Engine(timeline)) if timeline.first_token_ns != 0 => {
-                    heard.add_engine(EngineSpan { timeline, relayed: span.relayed });
+                    heard.add_engine(EngineSpan { timeline, direct: !span.relayed, relayed: span.relayed });
                 }
                 _ => {}
             }
@@ -62,14 +65,15 @@ impl SpanStore {
         self.requests.get(request_id)
     }
 
-    /// Forgets this share of all spans, as a network would that loses them.
-    pub fn forget(&mut self, share: f64, seed: u64) {
-        let mut random = Random::new(seed);
-        for heard in self.requests.values_mut() {
-            if random.uniform() < share {
+    /// Forgets the spans of a share of requests, as a network would that loses them.
+    pub fn forget(&mut self, share: Share) {
+        for (id, heard) in &mut self.requests {
+            if share.takes(Loss::SchedulerSpans, id) {
                 heard.scheduler = None;
             }
-            heard.engine.retain(|_| random.uniform() >= share);
+            if share.takes(Loss::EngineSpans, id) {
+                heard.engine.clear();
+            }
         }
     }
 
@@ -92,7 +96,10 @@ impl Heard {
                 && known.timeline.received_ns == new.timeline.received_ns
         };
         match self.engine.iter_mut().find(|known| same(known)) {
-            Some(known) => known.relayed &= new.relayed,
+            Some(known) => {
+                known.direct |= new.direct;
+                known.relayed |= new.relayed;
+            }
             None => self.engine.push(new),
         }
     }
@@ -142,11 +149,11 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_told_twice_is_kept_once_and_counts_as_direct() {
+    fn an_attempt_told_twice_is_kept_once_with_both_its_ways() {
         let store = store(vec![engine(1, 5, true), engine(1, 5, false), engine(7, 9, true)]);
         let heard = &store.get("r").unwrap().engine;
-        let kept: Vec<_> = heard.iter().map(|s| (s.timeline.received_ns, s.relayed)).collect();
-        assert_eq!(kept, [(1, false), (7, true)]);
+        let kept: Vec<_> = heard.iter().map(|s| (s.timeline.received_ns, s.direct, s.relayed)).collect();
+        assert_eq!(kept, [(1, true, true), (7, false, true)]);
     }
 
     #[test]

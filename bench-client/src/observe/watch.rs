@@ -1,5 +1,6 @@
-//! Streams of spans: from the scheduler always; from each engine directly when its address can be
-//! reached from here and the one that answers is the one meant, else relayed by the scheduler.
+//! Streams of spans: from the scheduler, which relays its engines', and from each engine directly when its
+//! address can be reached from here and the one that answers is the one meant. A stream that breaks is opened
+//! again; what was lost meanwhile the relay brings.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -19,6 +20,8 @@ use crate::target::firstlight::connect_over;
 
 /// Spans the services hold back for us while we are busy.
 const BUFFER: u32 = 1 << 20;
+/// Time before a broken stream is opened again.
+const REOPEN_AFTER: Duration = Duration::from_millis(50);
 
 /// An engine and the way to its spans.
 #[derive(Clone, Debug)]
@@ -73,8 +76,7 @@ impl Watch {
             streams: JoinSet::new(),
             stop: CancellationToken::new(),
         };
-        let relay = routes.iter().any(|r| r.direct.is_none());
-        watch.follow(scheduler, run_label, relay).await?;
+        watch.follow(scheduler, run_label, true).await?;
         for channel in routes.iter().filter_map(|r| r.direct.clone()) {
             watch.follow(channel, run_label, false).await?;
         }
@@ -99,13 +101,24 @@ impl Watch {
     async fn follow(&mut self, channel: Channel, run_label: &str, relay_engines: bool) -> Result<(), Status> {
         let run_label = run_label.to_owned();
         let request = WatchSpansRequest { run_label, buffer: BUFFER, relay_engines, ..Default::default() };
-        let client = TelemetryClient::new(channel).max_decoding_message_size(64 << 20);
-        let mut stream = { client }.watch_spans(request).await?.into_inner();
+        let mut client = TelemetryClient::new(channel).max_decoding_message_size(64 << 20);
+        let mut stream = client.watch_spans(request.clone()).await?.into_inner();
         let (store, stop) = (Arc::clone(&self.store), self.stop.clone());
-        self.streams.spawn(async move {
-            while let Some(Ok(Some(batch))) = stop.run_until_cancelled(stream.message()).await {
-                lock(&store).add(batch);
+        let follow = async move {
+            loop {
+                while let Ok(Some(batch)) = stream.message().await {
+                    lock(&store).add(batch);
+                }
+                stream = loop {
+                    tokio::time::sleep(REOPEN_AFTER).await;
+                    if let Ok(reopened) = client.watch_spans(request.clone()).await {
+                        break reopened.into_inner();
+                    }
+                };
             }
+        };
+        self.streams.spawn(async move {
+            stop.run_until_cancelled(follow).await;
         });
         Ok(())
     }

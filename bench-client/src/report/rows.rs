@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use firstlight_proto::cause;
+use firstlight_proto::{cause, clock::Stamp, inject::Segment};
 use serde_json::{Value, json};
 
 use super::Results;
@@ -92,11 +92,51 @@ pub fn row(request: &Joined<'_>, results: &Results) -> Vec<(String, Value)> {
         put(&format!("cause_{}_ms", cause.label()), ms(chain.map(|c| c.causes[cause as usize])));
     }
     put("missing", chain.map_or(Value::Null, |c| json!(c.missing.join("; "))));
-    put("fingerprint", json!(format!("{:016x}", r.fingerprint)));
-    put("label", json!(results.run.label));
-    put("load", json!(results.run.load));
-    put("load_seed", json!(results.run.load_seed));
-    put("validity", json!(results.validity.verdict));
+    row.extend(provenance(request));
+    row.extend(of_run(request, results));
+    row
+}
+
+/// What was asked, and of which run: a file of lines says by itself which load it measured.
+fn of_run(request: &Joined<'_>, results: &Results) -> [(String, Value); 5] {
+    let run = &results.run;
+    [
+        ("fingerprint", json!(format!("{:016x}", request.record.fingerprint))),
+        ("label", json!(run.label)),
+        ("load", json!(run.load)),
+        ("load_seed", json!(run.load_seed)),
+        ("validity", json!(results.validity.verdict)),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+}
+
+/// How sure the crossing segments are, how the stamps came, and the stamps themselves, each on the clock of
+/// the process that took it.
+fn provenance(request: &Joined<'_>) -> Vec<(String, Value)> {
+    let mut row = Vec::new();
+    let mut put = |name: &str, value: Value| row.push((name.to_owned(), value));
+    for segment in [Segment::Ingress, Segment::Dispatch, Segment::Return, Segment::Deliver] {
+        let bound = request.chain.as_ref().and_then(|c| Some(c.segment(segment)?.bound_ns));
+        put(&format!("{}_bound_ms", segment.label()), bound.map_or(Value::Null, |ns| json!(ns as f64 / 1e6)));
+    }
+    let (views, record) = (&request.views, request.record);
+    put("scheduler_stamps", json!(views.scheduler_source.label()));
+    put("engine_stamps", json!(views.engine_source.label()));
+    let (scheduler, engine) = (views.scheduler, views.engine);
+    let stamps = [
+        ("sent_ns", record.sent.map(Stamp::ns)),
+        ("scheduler_received_ns", scheduler.map(|s| s.received_ns)),
+        ("queued_ns", scheduler.map(|s| s.queued_ns)),
+        ("scheduler_admit_ns", scheduler.map(|s| s.admit_ns)),
+        ("engine_received_ns", engine.map(|e| e.received_ns)),
+        ("engine_admit_ns", engine.map(|e| e.admit_ns)),
+        ("engine_first_token_ns", engine.map(|e| e.first_token_ns)),
+        ("scheduler_first_token_ns", scheduler.map(|s| s.first_token_ns)),
+        ("first_token_ns", record.first_token().map(Stamp::ns)),
+    ];
+    for (name, ns) in stamps {
+        put(name, ns.filter(|&ns| ns != 0).map_or(Value::Null, |ns| json!(ns)));
+    }
     row
 }
 

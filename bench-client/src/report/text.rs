@@ -2,8 +2,10 @@
 //!
 //! - [`lines`]: the seed's lines, under the seed's names
 //! - [`breakdown`]: where TTFT goes
+//! - [`audit`]: ledgers that agree, and those that do not
 //! - [`footer`]: clocks, the client itself, a peer's own view
 
+mod audit;
 mod breakdown;
 mod footer;
 mod lines;
@@ -28,11 +30,7 @@ pub fn page(r: &Results, with_definitions: bool) -> String {
     footer::clocks(&mut out, r);
     footer::client(&mut out, r);
     if let Some(audit) = &r.audit {
-        let wrong = audit.disagreements().count();
-        put(
-            &mut out,
-            format!("audit: {} of {} balances agree", audit.checks.len() - wrong, audit.checks.len()),
-        );
+        audit::write(&mut out, audit);
     }
     for reason in &r.validity.reasons {
         put(&mut out, format!("INVALID: {reason}"));

@@ -73,6 +73,7 @@ pub async fn check(clock: Clock, due: &Due, channels: usize) -> anyhow::Result<O
         due,
         asks: vec![Ask { prompt: Prompt::Ids(vec![1]), max_new_tokens: 1 }; count],
         max_concurrency: None,
+        hang_ups: None,
         id_prefix: name.to_owned(),
         run: 0,
     };

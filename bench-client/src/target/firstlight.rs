@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use firstlight_proto::{
     clock::Clock,
     error::Kind,
+    inject::loss::{Loss, Share},
     serve::{dial, tls::Dialer},
     v1::{GenerateRequest, GenerateResponse, Sampling, Stop, TokenIds, generate_request, generate_response},
 };
@@ -39,6 +40,8 @@ pub struct Common {
     pub run_label: String,
     /// Leave the prefix cache alone.
     pub no_prefix_cache: bool,
+    /// Requests whose timelines the scheduler is to withhold.
+    pub omit_timelines: Share,
     /// Deadline of each request.
     pub timeout: Option<Duration>,
     /// Metadata of each request, such as `x-tenant`.
@@ -189,7 +192,7 @@ impl Firstlight {
             sampling: common.sampling,
             stop: Some(common.stop.clone()),
             run_label: common.run_label.clone(),
-            omit_timeline: false,
+            omit_timeline: common.omit_timelines.takes(Loss::Timeline, id),
             no_prefix_cache: common.no_prefix_cache,
         });
         for (key, value) in &common.metadata {

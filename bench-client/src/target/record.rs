@@ -1,6 +1,6 @@
 //! The client's side of one request: stamps on the client's clock and what came back.
 
-use firstlight_proto::{clock::Stamp, v1::Timeline};
+use firstlight_proto::{clock::Stamp, error::Kind, v1::Timeline};
 
 /// A message that carried tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +85,13 @@ impl Record {
         }
     }
 
+    /// This client does not wait any longer.
+    pub fn hang_up(&mut self, at: Stamp) {
+        self.ended = Some(at);
+        self.outcome =
+            Outcome::Failed { kind: Kind::Cancelled.label(), message: "this client hung up".to_owned() };
+    }
+
     /// Stamp 9: the first message with a token.
     pub fn first_token(&self) -> Option<Stamp> {
         self.arrivals.first().map(|a| a.at)
@@ -112,6 +119,11 @@ impl Record {
     /// Whether the server completed it.
     pub fn completed(&self) -> bool {
         self.outcome == Outcome::Finished
+    }
+
+    /// Whether this client hung up on it.
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self.outcome, Outcome::Failed { kind, .. } if kind == Kind::Cancelled.label())
     }
 
     /// TTFT from the intended send time, ns.

@@ -137,6 +137,35 @@ def board():
                 {"{{by}}": f"sum by (by) ({rate('firstlight_cancels_total')})"},
             )
         )
+        .with_row(row("Tenants"))
+        .with_panel(
+            lines(
+                "Tokens by tenant",
+                "What each tenant named with --tenants is served, and all others together. Policy fair evens these out "
+                "while they compete.",
+                "short",
+                {"{{tenant}}": f"sum by (tenant) ({rate('firstlight_tenant_output_tokens_total')})"},
+            )
+        )
+        .with_panel(
+            lines(
+                "Mean queue wait by tenant",
+                "Who waits. One tenant's flood shows here as the others' wait, unless policy fair keeps it from them.",
+                "s",
+                {
+                    "{{tenant}}": f"""sum by (tenant) ({rate("firstlight_tenant_queue_wait_seconds_sum")})
+                        / sum by (tenant) ({rate("firstlight_tenant_queue_wait_seconds_count")})"""
+                },
+            )
+        )
+        .with_panel(
+            lines(
+                "Requests by tenant",
+                "Requests queued.",
+                "reqps",
+                {"{{tenant}}": f"sum by (tenant) ({rate('firstlight_tenant_requests_total')})"},
+            )
+        )
         .with_row(row("Rounds and limits"))
         .with_panel(
             lines(

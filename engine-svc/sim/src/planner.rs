@@ -3,7 +3,7 @@
 //!
 //! - [`sequence`]: what a sequence is, and when it ends
 //! - [`forward`]: a planned forward and what became of its rows
-//! - `prefill`, `decode`: how each kind of row is chosen
+//! - `prefill`, `decode`, `draft`: how each kind of row is chosen
 //! - `preempt`: who gives way when the pool runs dry
 
 use std::collections::{HashMap, VecDeque};
@@ -11,6 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use crate::kv::{KvPool, pool::IntegrityError, pool::PrefixHash};
 
 mod decode;
+mod draft;
 pub mod forward;
 mod preempt;
 mod prefill;
@@ -39,6 +40,8 @@ pub struct Shape {
     pub max_sequences: usize,
     /// Prompt and decode rows share one forward per step.
     pub mixed: bool,
+    /// Most tokens guessed ahead of each decode row from the sequence's own tokens; 0 = none.
+    pub draft_tokens: usize,
 }
 
 /// Sequences by state: in the inbox, prefilling, decoding. Owns their tokens and the books of the KV pool.
@@ -136,6 +139,7 @@ impl Planner {
         let mut plan = ForwardPlan::new(kind);
         if kind != ForwardKind::Prefill {
             self.add_decode_rows(&mut plan, may_run);
+            self.add_draft_rows(&mut plan);
         }
         if kind != ForwardKind::Decode {
             self.add_prefill_rows(&mut plan, may_run);
@@ -144,12 +148,15 @@ impl Planner {
         (!nothing).then_some(plan)
     }
 
-    /// Takes in what an executed forward sampled: one entry per row, a token where the row samples.
-    /// Sequences that end are forgotten and their blocks are free.
+    /// Takes in what an executed forward sampled: one entry per row, a token where the row samples. Drafts that
+    /// turn out wrong bring nothing. Sequences that end are forgotten and their blocks are free.
     pub fn complete(&mut self, plan: &ForwardPlan, sampled: &[Option<u32>]) -> Vec<Outcome> {
         let mut outcomes = Vec::with_capacity(plan.rows.len());
         for (row, &token) in plan.rows.iter().zip(sampled) {
             let Some(seq) = self.sequences[row.id.index()].as_mut() else { continue };
+            if row.draft.is_some_and(|draft| seq.tokens.get(row.start) != Some(&draft)) {
+                continue;
+            }
             seq.computed = row.end();
             if seq.prefix_cache {
                 self.kv.publish(&mut seq.table, &mut seq.hashes, &seq.tokens, seq.computed);
@@ -171,7 +178,7 @@ impl Planner {
                 None => {}
             }
             let token = token.filter(|_| end != Some(End::Failed));
-            outcomes.push(Outcome { id: row.id, token, first, end });
+            outcomes.push(Outcome { id: row.id, token, first, drafted: row.draft.is_some(), end });
         }
         outcomes
     }

@@ -21,7 +21,8 @@ pub trait Backend: Send {
     /// One model execution over `chunks`, prefill and decode alike: keys and values of every row are written to
     /// the chunk's blocks, and a token is sampled for each chunk that asks. Returns one entry per chunk, in order.
     ///
-    /// A chunk sees only positions below its own, through its own block table. Two chunks of one call may share
+    /// A chunk sees only positions below its own, through its own block table, among them those that chunks before
+    /// it in the same call write (a sequence's drafts). Of different sequences, two chunks of one call may share
     /// blocks that both only read.
     ///
     /// # Errors
@@ -45,7 +46,8 @@ pub trait Backend: Send {
 pub struct Chunk<'a> {
     /// Token ids, at least one, each below [`ModelInfo::vocab_size`].
     pub tokens: &'a [u32],
-    /// Position of `tokens[0]`: as many positions have their keys and values in `blocks` already.
+    /// Position of `tokens[0]`: as many positions have their keys and values in `blocks` already, or get them from
+    /// chunks before this one.
     pub start: usize,
     /// Block table: `blocks[i]` holds positions `i * block_tokens ..`. Covers `start + tokens.len()` positions.
     pub blocks: &'a [u32],

@@ -9,11 +9,12 @@ use std::{
 use anyhow::Context as _;
 use firstlight_proto::{
     clock::Clock,
-    inject::Injections,
+    inject::{Injections, loss::Share},
     serve::{
         health::{self, HealthListen},
         listen,
         shutdown::Shutdown,
+        spans::SpanHub,
         tls::Acceptor,
     },
     v1::{self, ClockDomain, engine_server::EngineServer, telemetry_server::TelemetryServer},
@@ -25,7 +26,6 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 
 use super::{
     attach::{EngineService, Loaded},
-    spans::SpanHub,
     telemetry::{Identity, TelemetryService},
     validate::Bounds,
 };
@@ -61,10 +61,16 @@ pub struct ServerConfig {
     pub max_sequences: usize,
     /// Prompt and decode rows share one forward per step.
     pub mixed: bool,
+    /// Most tokens guessed ahead of each decode row; 0 = none.
+    pub draft_tokens: usize,
     /// An attachment that takes nothing for this long is ended.
     pub stall_limit: Duration,
     /// Known delays, for tests of the breakdown.
     pub injections: Injections,
+    /// Share of requests whose spans are lost, for tests of the breakdown.
+    pub drop_spans: Share,
+    /// Sequences are told of; off only to measure what telling costs.
+    pub tells: bool,
 }
 
 /// An engine that listens and has no model yet: live, not ready.
@@ -101,9 +107,9 @@ impl Live {
         let identity = Identity {
             name: name_or_address(&config.name, addr)?,
             clock: config.clock,
-            domain: ClockDomain::current().context("clock domain")?,
+            domain: ClockDomain::of(&config.clock).context("clock domain")?,
         };
-        let spans = Arc::new(SpanHub::default());
+        let spans = Arc::new(SpanHub::losing(config.drop_spans));
         let loaded = Arc::new(OnceLock::new());
         let (health, health_service) = tonic_health::server::health_reporter();
         set(&health, &[health::LIVE], &[health::READY, health::DRAINING, ""]).await;
@@ -162,6 +168,7 @@ impl Live {
             eos_ids: model.eos_ids.clone(),
             max_sequences: self.config.max_sequences,
             mixed: self.config.mixed,
+            draft_tokens: self.config.draft_tokens,
         };
         let hello = v1::Hello {
             name: self.identity.name.clone(),
@@ -189,6 +196,7 @@ impl Live {
             limits: self.config.limits,
             stall_limit: self.config.stall_limit,
             injections: self.config.injections.clone(),
+            tells: self.config.tells,
             spans: self.spans.clone(),
             metrics: EngineMetrics::new(),
             blocked: self.blocked.clone(),

@@ -4,16 +4,15 @@ use std::{pin::Pin, sync::Arc};
 
 use firstlight_proto::{
     clock::Clock,
+    serve::spans::SpanHub,
     v1::{
         ClockDomain, ProbeClockRequest, ProbeClockResponse, SpanBatch, WatchSpansRequest,
         telemetry_server::Telemetry,
     },
 };
-use futures_util::stream::{self, Stream, StreamExt as _};
+use futures_util::{Stream, StreamExt as _};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
-
-use super::spans::SpanHub;
 
 /// Who answers: the engine's name and clock.
 #[derive(Debug, Clone)]
@@ -65,16 +64,8 @@ impl Telemetry for TelemetryService {
         &self,
         request: Request<WatchSpansRequest>,
     ) -> Result<Response<Self::WatchSpansStream>, Status> {
-        let watch = self.spans.watch(request.into_inner());
-        let identity = self.identity.clone();
-        let batches = stream::unfold(watch, move |watch| {
-            let identity = identity.clone();
-            async move {
-                let (spans, dropped) = watch.next().await;
-                let batch = SpanBatch { spans, dropped, domain: Some(identity.domain), name: identity.name };
-                Some((Ok(batch), watch))
-            }
-        });
+        let Identity { name, domain, .. } = &self.identity;
+        let batches = self.spans.watch(request.into_inner(), name, domain)?;
         let until_stopped = batches.take_until(self.stop.clone().cancelled_owned());
         Ok(Response::new(Box::pin(until_stopped)))
     }

@@ -1,5 +1,7 @@
 //! A planned forward on the backend.
 
+use std::slice;
+
 use firstlight_sim::planner::{ForwardPlan, Planner, SeqId};
 use slab::Slab;
 
@@ -14,7 +16,7 @@ pub(super) struct Executed {
     pub(super) failed: Vec<SeqId>,
 }
 
-/// Runs `plan`. A row that the backend refuses is taken out of it and the others run.
+/// Runs `plan`. A sequence that the backend refuses is taken out of it and the others run.
 ///
 /// # Errors
 /// When the backend cannot be used further.
@@ -35,7 +37,10 @@ pub(super) fn execute(
             .map(|row| {
                 let seq = planner.sequence(row.id).expect("a planned row is in the engine");
                 Chunk {
-                    tokens: &seq.tokens()[row.start..row.end()],
+                    tokens: match &row.draft {
+                        Some(draft) => slice::from_ref(draft),
+                        None => &seq.tokens()[row.start..row.end()],
+                    },
                     start: row.start,
                     blocks: seq.blocks(),
                     sample: row.samples.then(|| &running[row.id.0 as usize].sampling),
@@ -45,7 +50,8 @@ pub(super) fn execute(
         match backend.forward(&chunks) {
             Ok(sampled) => return Ok(Executed { sampled, failed }),
             Err(BackendError::Chunk { index, source }) => {
-                let id = plan.rows.remove(index).id;
+                let id = plan.rows[index].id;
+                plan.rows.retain(|row| row.id != id);
                 let request_id = &running[id.0 as usize].request_id;
                 tracing::error!(request_id, error = %source, "the backend refuses this sequence");
                 failed.push(id);

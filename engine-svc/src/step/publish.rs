@@ -45,6 +45,7 @@ impl StepLoop {
         if outcome.token.is_some() {
             let running = &mut self.running[outcome.id.0 as usize];
             running.token(at);
+            self.config.metrics.generated(outcome.drafted);
             if outcome.first {
                 self.first_token(outcome.id);
             }
@@ -62,6 +63,9 @@ impl StepLoop {
 
     /// Stamp 7: every segment of the sequence is observed at this one event.
     fn first_token(&mut self, id: SeqId) {
+        if !self.config.tells {
+            return;
+        }
         let running = &self.running[id.0 as usize];
         if let Some(segments) = running.segments() {
             self.config.metrics.first_token(segments.wait, segments.own, segments.between);
@@ -71,7 +75,8 @@ impl StepLoop {
             attachment.first_token(running.handle, timeline.clone());
         }
         if self.config.spans.is_watched() {
-            self.config.spans.publish(running.span(SpanEvent::FirstToken, "", timeline));
+            let dropped = self.config.spans.publish(running.span(SpanEvent::FirstToken, "", timeline));
+            self.config.metrics.spans_dropped.increment(dropped);
         }
     }
 
@@ -102,7 +107,8 @@ impl StepLoop {
     pub(super) fn export(&self, running: &Running, event: SpanEvent, outcome: &str) {
         if self.config.spans.is_watched() {
             let timeline = running.timeline(&self.config.hello.name, &self.config.domain);
-            self.config.spans.publish(running.span(event, outcome, timeline));
+            let dropped = self.config.spans.publish(running.span(event, outcome, timeline));
+            self.config.metrics.spans_dropped.increment(dropped);
         }
     }
 

@@ -12,7 +12,8 @@ use super::weight::Weight;
 pub enum LoadError {
     /// Neither a file nor a folder.
     #[error(
-        "{model}: no such file or folder (a GGUF file, a Hugging Face folder, or a name with --load-format dummy)"
+        "{model}: no such file or folder (a GGUF file, a Hugging Face folder, a hub id as owner/name, or a name with \
+         --load-format dummy)"
     )]
     NoSuchModel {
         /// What was named.

@@ -12,7 +12,7 @@ use engine_svc::{
 };
 use firstlight_proto::{
     clock::Clock,
-    inject::{Injection, Injections},
+    inject::{Injection, Injections, loss::Share},
     serve::{health::HealthListen, shutdown::Shutdown},
     v1::{
         Admit, Cancel, EngineMessage, Hello, Open, RowEnd, SchedulerMessage, Sequence, SetLimits, Step,
@@ -81,8 +81,11 @@ impl Engine {
             limits: Limits { max_batch_size: 8, step_prefill_tokens: 64, decode_first: false },
             max_sequences: 64,
             mixed: setup.mixed,
+            draft_tokens: 0,
             stall_limit: setup.stall_limit,
             injections: Injections::new(inject),
+            drop_spans: Share::default(),
+            tells: true,
         };
         let backend = SimBackend::new(SimConfig {
             model_name: "sim".into(),

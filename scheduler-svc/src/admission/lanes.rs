@@ -67,6 +67,11 @@ impl Lane {
         }
     }
 
+    /// Requests in it.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
     /// Its requests, from the head on; in no order when it is by deadline.
     pub fn iter<'a>(&'a self, book: &'a Book) -> impl Iterator<Item = Slot> + 'a {
         let (by_arrival, by_deadline) = match &self.queue {

@@ -49,7 +49,7 @@ pub use policy::adaptive::ControllerState;
 pub use report::{End, EngineId, Forward, Geometry, Loss, Report, Requeued, Row, Step};
 pub use request::{Blocks, Class, Key, Request, Tenant, Tokens};
 pub use round::{Admitted, Round, Waited};
-pub use watch::{EngineState, Gauges, Liveness};
+pub use watch::{Dump, EngineState, Gauges, LaneState, Liveness};
 
 use book::{Book, Place, Slot};
 use drain::Drain;

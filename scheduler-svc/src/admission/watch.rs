@@ -4,10 +4,13 @@ use firstlight_proto::clock::Stamp;
 
 use super::{
     Admission,
+    budget::Budget,
     cause::{ByCause, Cause},
+    lanes::LaneId,
     policy::adaptive::ControllerState,
     report::EngineId,
-    request::Blocks,
+    request::{Blocks, Key, Request},
+    round::Waited,
 };
 
 /// Numbers for metrics.
@@ -40,6 +43,39 @@ pub struct EngineState {
     pub unbegun: usize,
     /// Blocks left to promise.
     pub blocks_left: Blocks,
+}
+
+/// The core's state, for the log line of a stall.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dump {
+    /// The budget in force.
+    pub budget: Budget,
+    /// What stands between the next request and its admission.
+    pub liveness: Liveness,
+    /// Numbers of the core and of each engine.
+    pub gauges: Gauges,
+    /// The lanes that are next to be served, in that order; at most [`Dump::LANES`].
+    pub lanes: Vec<LaneState>,
+}
+
+impl Dump {
+    /// Lanes described: one tenant each must not make a log line of megabytes.
+    pub const LANES: usize = 16;
+}
+
+/// One lane that holds a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaneState {
+    /// Requests in it.
+    pub pending: usize,
+    /// Its cut: the limit that refused its first untaken request in the last round with credit.
+    pub cut: Cause,
+    /// The request at its head.
+    pub head: Key,
+    /// What the head asks for.
+    pub request: Request,
+    /// How long the head has waited, and why.
+    pub waited: Waited,
 }
 
 /// What the watchdog judges by. When all four hold and no admission follows, admission is stuck; overload
@@ -101,6 +137,27 @@ impl Admission {
             credit: engine.is_some(),
             budget_free: fits,
             last_admission: self.last_admission,
+        }
+    }
+
+    /// The core's state, lane by lane. O(engines + [`Dump::LANES`]).
+    pub fn dump(&self, now: Stamp) -> Dump {
+        let lane = |id: LaneId| {
+            let lane = self.waiting.lanes.get(id);
+            let head = lane.head()?;
+            Some(LaneState {
+                pending: lane.len(),
+                cut: lane.clock.running(),
+                head: self.book.key(head),
+                request: self.book.get(head).request,
+                waited: self.waiting.waited(&self.book, head, now),
+            })
+        };
+        Dump {
+            budget: self.budget.clone(),
+            liveness: self.liveness(),
+            gauges: self.gauges(now),
+            lanes: self.waiting.lanes.ids().take(Dump::LANES).filter_map(lane).collect(),
         }
     }
 }

@@ -57,6 +57,7 @@ impl Dispatch {
         let (tokens, receiver) = mpsc::channel(self.stream_buffer);
         let (ending, end) = oneshot::channel();
         self.telemetry.metrics.queued.increment(1);
+        self.telemetry.tenants.of(ask.tenant).queued.increment(1);
         self.telemetry.metrics.prompt_tokens.increment(ask.prompt.len() as u64);
         let record = Record::new(&ask, now);
         self.inflight.insert(Live::new(queued.key, ask, record, tokens, ending));

@@ -6,7 +6,7 @@ use firstlight_proto::{error::Failure, serve::metrics::seconds_counter, v1};
 
 use super::{Dispatch, LeaseError};
 use crate::{
-    admission::{Gauges, Liveness},
+    admission::{Dump, Liveness},
     metrics::{self, EngineGauges},
 };
 
@@ -59,10 +59,10 @@ impl Dispatch {
         self.core.liveness()
     }
 
-    /// Numbers of the core, for the watchdog's log line.
-    pub fn gauges(&mut self) -> Gauges {
+    /// The core's state, for the watchdog's log line.
+    pub fn dump(&mut self) -> Dump {
         let now = self.now();
-        self.core.gauges(now)
+        self.core.dump(now)
     }
 
     /// Requests that someone waits for.

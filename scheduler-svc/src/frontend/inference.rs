@@ -113,12 +113,13 @@ impl InferenceService {
             tenant: caller.tenant,
             deadline: caller.timeout.map(|timeout| received + timeout),
             received,
+            trace: caller.trace,
         };
         let ticket = self.dispatcher.offer(ask).await?;
         let setup = Setup {
             pieces: self.prompts.pieces(),
             stop: checked.stop,
-            omit_timeline: checked.omit_timeline,
+            omit_timeline: checked.omit_timeline || !self.telemetry.tells,
             telemetry: self.telemetry.clone(),
             delay: self.injections.at(Segment::Deliver),
             open,

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use firstlight_proto::v1::{self, telemetry_server::Telemetry as Wire};
+use firstlight_proto::{
+    serve::spans::SpanStream,
+    v1::{self, telemetry_server::Telemetry as Wire},
+};
 use tonic::{Request, Response, Status};
 
-use crate::{
-    spans::SpanStream,
-    telemetry::{NAME, Telemetry},
-};
+use crate::telemetry::{NAME, Telemetry};
 
 /// The service.
 pub struct TelemetryService {

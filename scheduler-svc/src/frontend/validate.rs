@@ -5,7 +5,7 @@ use std::time::Duration;
 use firstlight_proto::{error::Failure, v1};
 use tonic::metadata::MetadataMap;
 
-use crate::{admission::Tenant, dispatch::Served};
+use crate::{admission::Tenant, dispatch::Served, otlp::TraceParent};
 
 /// Largest prompt text, bytes.
 pub const MAX_PROMPT_BYTES: usize = 1 << 20;
@@ -108,6 +108,8 @@ pub struct Caller {
     pub class: String,
     /// Time the caller waits (`grpc-timeout`).
     pub timeout: Option<Duration>,
+    /// The trace it records (`traceparent`); one that is invalid is ignored, as its specification demands.
+    pub trace: Option<TraceParent>,
 }
 
 /// Reads the metadata of a call.
@@ -127,9 +129,10 @@ pub fn caller(metadata: &MetadataMap) -> Result<Caller, Failure> {
         }
     };
     Ok(Caller {
-        tenant: tenant(entry("x-tenant")?),
+        tenant: Tenant::named(entry("x-tenant")?),
         class: entry("x-class")?.to_owned(),
         timeout: timeout.filter(|t| *t <= MAX_DEADLINE),
+        trace: metadata.get("traceparent").and_then(|value| TraceParent::parse(value.to_str().ok()?)),
     })
 }
 
@@ -222,12 +225,6 @@ fn name(field: &'static str, name: &str) -> Result<(), Failure> {
         return Err(invalid(field, format!("must be at most {MAX_NAME} visible ASCII characters")));
     }
     Ok(())
-}
-
-/// Tenants are told apart by a hash of their names: no table that clients could make grow.
-fn tenant(name: &str) -> Tenant {
-    let fnv1a = name.bytes().fold(0x811c_9dc5_u32, |hash, b| (hash ^ u32::from(b)).wrapping_mul(0x0100_0193));
-    Tenant(if name.is_empty() { 0 } else { fnv1a })
 }
 
 /// `grpc-timeout`: up to eight digits and a unit (gRPC over HTTP/2, "Requests").
@@ -339,11 +336,5 @@ mod tests {
         for wrong in ["", "S", "5", "-1S", "123456789m", "1é"] {
             assert_eq!(timeout(wrong), None, "{wrong}");
         }
-    }
-
-    #[test]
-    fn tenants_are_told_apart() {
-        assert_eq!(tenant(""), Tenant(0));
-        assert_ne!(tenant("a"), tenant("b"));
     }
 }

@@ -79,6 +79,23 @@ pub const ALL: &[Metric] = &[
         LATENCY_BUCKETS,
         &[],
     ),
+    count(
+        "firstlight_tenant_requests_total",
+        "Requests queued, by tenant: those named with --tenants, all others as `other`.",
+        &["tenant"],
+    ),
+    count(
+        "firstlight_tenant_output_tokens_total",
+        "Tokens received from engines for requests that ended, by tenant.",
+        &["tenant"],
+    ),
+    histogram_of(
+        "firstlight_tenant_queue_wait_seconds",
+        Unit::Seconds,
+        "Segment queue_wait by tenant, observed at the first token.",
+        TTFT_BUCKETS,
+        &["tenant"],
+    ),
     level("firstlight_pending_requests", "Requests pending (Gateway API: total queued requests).", &[]),
     level(
         "firstlight_active_requests",
@@ -105,6 +122,12 @@ pub const ALL: &[Metric] = &[
         &["engine"],
     ),
     count("firstlight_spans_dropped_total", "Spans that slow watchers lost.", &[]),
+    count("firstlight_traces_exported_total", "Traces that the collector (--otlp-endpoint) took.", &[]),
+    count(
+        "firstlight_traces_dropped_total",
+        "Traces that were to be exported and were not: the queue was full, the collector unreachable or unwilling.",
+        &["reason"],
+    ),
     level(
         "firstlight_stalled",
         "1 while the watchdog finds that requests could be admitted and are not.",

@@ -197,3 +197,24 @@ fn tenants_take_turns_however_many_requests_one_of_them_has() {
     let passed_over = core.waited(at(12), flood[1]).unwrap().by_cause;
     assert_eq!((passed_over[Cause::BatchSize], passed_over[Cause::FairShare]), (10, 2));
 }
+
+#[test]
+fn the_dump_tells_of_each_lane_its_length_its_cut_and_its_head() {
+    let mut core = core(Budget { policy: Policy::Fair, max_active_requests: 1, ..Budget::default() });
+    let first = offer_of(&mut core, 0, 7);
+    assert_eq!(keys(&core.plan(at(0)).unwrap()), [first]);
+    let head = offer_of(&mut core, 10, 7);
+    offer_of(&mut core, 20, 7);
+    let other = offer_of(&mut core, 30, 8);
+    assert!(core.plan(at(30)).is_none());
+
+    let dump = core.dump(at(50));
+    let mut lanes: Vec<_> = dump
+        .lanes
+        .iter()
+        .map(|lane| (lane.head, lane.pending, lane.cut, lane.waited.by_cause.total()))
+        .collect();
+    lanes.sort();
+    assert_eq!(lanes, [(head, 2, Cause::EngineBusy, 40), (other, 1, Cause::EngineBusy, 20)]);
+    assert_eq!((dump.gauges.pending, dump.gauges.active, dump.liveness.budget_free), (3, 1, false));
+}

@@ -13,7 +13,7 @@ use engine_svc::{
 };
 use firstlight_proto::{
     clock::Clock,
-    inject::Injections,
+    inject::{Injections, loss::Share},
     serve::{health::HealthListen, shutdown::Shutdown},
     v1::{
         self, admin_client::AdminClient, generate_response::Event, inference_client::InferenceClient,
@@ -63,8 +63,11 @@ impl Engine {
             limits: Limits { max_batch_size: 64, step_prefill_tokens: 2048, decode_first: false },
             max_sequences: 256,
             mixed: false,
+            draft_tokens: 0,
             stall_limit: STUCK,
             injections: Injections::default(),
+            drop_spans: Share::default(),
+            tells: true,
         };
         let backend = SimBackend::new(SimConfig {
             model_name: "tiny".into(),
@@ -157,7 +160,7 @@ impl Scheduler {
 
     /// One number of the core.
     pub async fn active(&self) -> u32 {
-        self.running.dispatcher.with(|dispatch| dispatch.gauges().active).await.unwrap()
+        self.running.dispatcher.with(|dispatch| dispatch.dump().gauges.active).await.unwrap()
     }
 }
 

@@ -104,7 +104,8 @@ async fn run(pair: &Pair, lines: &Path, more: &[&str]) {
     let usual = LOAD.iter().filter(|[flag, _]| !more.contains(flag)).flatten();
     let mut flags: Vec<&str> = usual.chain(more).copied().collect();
     flags.extend(["--no-self-check", "--jsonl-out", lines.to_str().unwrap()]);
-    bench::run(pair, &flags).await;
+    let ended = bench::against(pair, "run", &flags).output().await.unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
 }
 
 /// Exit code, JSON and what was said on stderr.

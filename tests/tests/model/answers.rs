@@ -54,6 +54,20 @@ async fn answers_do_not_depend_on_preemption() {
 }
 
 #[tokio::test]
+async fn answers_do_not_depend_on_drafts() {
+    // Long enough to fall into repetition, so that some guesses are right.
+    let requests: Vec<_> = (0..4).map(|i| request(i, 20, 96)).collect();
+    let plain = Pair::tiny_llama().start().await;
+    let drafting = Pair::tiny_llama().engine(&["--draft-tokens", "4"]).start().await;
+    assert_eq!(together(&drafting, &requests).await, together(&plain, &requests).await);
+    let page = Page::of(&drafting.engine_metrics[0]).await;
+    let (guessed, kept) = ["draft_tokens_total", "draft_tokens_kept_total"]
+        .map(|n| page.sum(&format!("firstlight_engine_{n}")))
+        .into();
+    assert!(kept > 0.0 && kept < guessed, "{kept} of {guessed} guesses were right: the test tested nothing");
+}
+
+#[tokio::test]
 async fn answers_do_not_depend_on_a_killed_engine() {
     let mut pair = Pair::smollm2().start().await;
     let client = pair.client().await;

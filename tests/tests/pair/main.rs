@@ -5,6 +5,7 @@ mod admin;
 mod bad_input;
 mod departures;
 mod engines;
+mod metrics;
 mod request_ids;
 mod resume;
 mod shutdown;

@@ -102,6 +102,7 @@ fn one_percent_of_requests_without_spans_and_timeline_is_found() {
     }
     let found = disagreements(&records, &scraped(N));
     assert!(found.contains(&"first tokens: client ⇄ complete chains".to_owned()), "{found:?}");
+    assert!(found.contains(&"first tokens: timelines ⇄ scheduler's histogram".to_owned()), "{found:?}");
     assert!(found.iter().any(|f| f.starts_with("queue_wait in s")), "{found:?}");
 }
 

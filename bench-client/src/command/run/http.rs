@@ -52,7 +52,7 @@ pub async fn run<T>(
     let after = metrics(&server).await;
 
     let spans = SpanStore::default();
-    let joined = join::join(&records, &spans, &ClockMap::new(own_domain(false)?));
+    let joined = join::join(&records, &spans, &ClockMap::new(own_domain(&clock)?));
     let facts = Facts {
         run: RunInfo { interrupted: stop.is_cancelled(), given_up, ..run },
         clock: ClockInfo::default(),

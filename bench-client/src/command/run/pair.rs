@@ -4,7 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
 use firstlight_proto::{
-    clock::{Clock, Drift},
+    clock::Clock,
+    inject::loss::Share,
     v1::{GetModelRequest, GetModelResponse, inference_client::InferenceClient},
 };
 use tokio_util::sync::CancellationToken;
@@ -55,7 +56,7 @@ pub async fn run<T>(
     let passes = Passes { flags, workload: &workload, clock, label, stop };
     let own_lag = passes.self_check().await?;
     let routes = routes(&model.engines, &flags.server.engine, tls.as_ref()).await;
-    let prober = prober(flags, clock, scheduler.clone(), &routes)?;
+    let prober = prober(clock, scheduler.clone(), &routes)?;
     prober.burst().await?;
 
     let held = budget::hold(flags).await?;
@@ -104,21 +105,28 @@ async fn measure(
     let warm = Arc::new(Target::Firstlight(server.relabelled(format!("{label}-warm"))));
     passes.warm_up(&warm).await;
 
-    let watch = Watch::open(scheduler, routes, label).await.context("watching the services' spans")?;
+    let watch = match flags.no_telemetry {
+        true => None,
+        false => Some(Watch::open(scheduler, routes, label).await.context("watching the services' spans")?),
+    };
     let audit = match flags.audit.listeners() {
         Some(listeners) => Some(AuditWatch::start(passes.clock, listeners).await?),
         None => None,
     };
     let probing = CancellationToken::new();
     let prober = tokio::spawn(prober.clone().keep_probing(probing.clone()));
-    let sent = passes.measure(&Arc::new(Target::Firstlight(server))).await;
+    let mut sent = passes.measure(&Arc::new(Target::Firstlight(server))).await;
     probing.cancel();
     if let Err(error) = prober.await {
         tracing::error!(%error, "the clock prober failed");
     }
     let expected = sent.records.iter().filter(|r| r.sent.is_some()).count();
-    let mut spans = watch.collect(expected, SPAN_PATIENCE).await;
-    spans.forget(flags.drop_spans, flags.load.load_seed);
+    let mut spans = match watch {
+        Some(watch) => watch.collect(expected, SPAN_PATIENCE).await,
+        None => SpanStore::default(),
+    };
+    spans.forget(flags.drop_spans);
+    forget_cancelled(&mut sent.records, flags.forget_cancelled);
     let scraped = match audit {
         Some(audit) => Some(audit.finish().await?),
         None => None,
@@ -126,16 +134,25 @@ async fn measure(
     Ok(Measured { sent, spans, scraped })
 }
 
+/// A client that loses count of requests it hung up on; the audit has to notice.
+fn forget_cancelled(records: &mut Vec<Record>, mut count: usize) {
+    records.retain(|record| {
+        let forgotten = count > 0 && record.is_cancelled() && record.submit_end.is_some();
+        count -= usize::from(forgotten);
+        !forgotten
+    });
+}
+
 async fn model(scheduler: Channel) -> anyhow::Result<GetModelResponse> {
     let answer = InferenceClient::new(scheduler).get_model(GetModelRequest {}).await;
     Ok(answer.context("asking the scheduler for its model")?.into_inner())
 }
 
-fn prober(flags: &RunFlags, clock: Clock, scheduler: Channel, routes: &[Route]) -> anyhow::Result<Prober> {
+fn prober(clock: Clock, scheduler: Channel, routes: &[Route]) -> anyhow::Result<Prober> {
     let engines = routes.iter().filter_map(|r| Some((r.direct.clone()?, r.info.name.clone())));
     let mut peers = vec![Peer { channel: scheduler, engine: None }];
     peers.extend(engines.map(|(channel, name)| Peer { channel, engine: Some(name) }));
-    Ok(Prober::new(clock, own_domain(flags.clock_drift != Drift::default())?, peers))
+    Ok(Prober::new(clock, own_domain(&clock)?, peers))
 }
 
 fn common(flags: &RunFlags, run_label: &str) -> anyhow::Result<Common> {
@@ -146,6 +163,7 @@ fn common(flags: &RunFlags, run_label: &str) -> anyhow::Result<Common> {
         stop: flags.sampling.stop(),
         run_label: run_label.to_owned(),
         no_prefix_cache: flags.load.no_prefix_cache,
+        omit_timelines: if flags.no_telemetry { Share::ALL } else { flags.omit_timelines },
         timeout: flags.load.timeout_ms.map(Duration::from_millis),
         metadata,
     })

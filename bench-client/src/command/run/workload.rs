@@ -5,6 +5,7 @@ use crate::{
     load::{
         Arrivals,
         drive::Plan,
+        hang_up::HangUps,
         pacer::Due,
         prompts::{Prompts, Source},
     },
@@ -19,6 +20,7 @@ pub struct Workload {
     seed: u64,
     max_concurrency: Option<usize>,
     prompts_used: usize,
+    hang_ups: Option<HangUps>,
     /// Requests per pass.
     pub count: usize,
     /// Passes before the measured ones.
@@ -60,6 +62,7 @@ impl Workload {
             seed: load.load_seed,
             max_concurrency: load.max_concurrency,
             prompts_used: flags.prompts_used,
+            hang_ups: load.hang_ups()?,
             count,
             warmups: load.warmup_runs,
             repeats: load.repeat_runs as usize,
@@ -88,6 +91,7 @@ impl Workload {
     fn pass(&self, pass: usize, run: usize, id_prefix: String) -> Plan {
         let ask = |i| self.prompts.ask(self.prompts_used + pass, i, self.count);
         let asks = (0..self.count).map(ask).collect();
-        Plan { due: self.due(pass), asks, max_concurrency: self.max_concurrency, id_prefix, run }
+        let (due, max_concurrency, hang_ups) = (self.due(pass), self.max_concurrency, self.hang_ups);
+        Plan { due, asks, max_concurrency, hang_ups, id_prefix, run }
     }
 }

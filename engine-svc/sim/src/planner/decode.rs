@@ -20,6 +20,7 @@ impl Planner {
                     prompt: false,
                     begins: false,
                     samples: true,
+                    draft: None,
                 });
             }
         }

@@ -8,7 +8,7 @@ use crate::kv::BlockCopy;
 pub enum ForwardKind {
     /// Chunks of prompts.
     Prefill,
-    /// One token of each row.
+    /// One token of each row, and drafts.
     Decode,
     /// Both.
     Mixed,
@@ -30,7 +30,7 @@ impl ForwardKind {
 pub struct ForwardPlan {
     /// What it executes.
     pub kind: ForwardKind,
-    /// Chunks, at most one per sequence.
+    /// Chunks, at most one per sequence, and behind them single tokens that are drafts.
     pub rows: Vec<Row>,
     /// Copies to make before it, in order.
     pub copies: Vec<BlockCopy>,
@@ -80,6 +80,8 @@ pub struct Row {
     pub begins: bool,
     /// A token is sampled after the last position.
     pub samples: bool,
+    /// The token at its one position, where that is a guess and not the sequence's yet.
+    pub draft: Option<u32>,
 }
 
 impl Row {
@@ -98,6 +100,8 @@ pub struct Outcome {
     pub token: Option<u32>,
     /// The first since its admission.
     pub first: bool,
+    /// It was sampled after a draft that turned out right.
+    pub drafted: bool,
     /// Why it ended, if it did.
     pub end: Option<End>,
 }

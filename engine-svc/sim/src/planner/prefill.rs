@@ -53,7 +53,7 @@ impl Planner {
             }
             return 0;
         }
-        plan.rows.push(Row { id, start, len, prompt: true, begins, samples });
+        plan.rows.push(Row { id, start, len, prompt: true, begins, samples, draft: None });
         len
     }
 

@@ -87,6 +87,11 @@ impl Sequence {
         self.generated
     }
 
+    /// Most tokens still to be generated.
+    pub(super) fn left_to_generate(&self) -> usize {
+        self.max_new_tokens - self.generated
+    }
+
     /// Prompt positions found in the prefix cache.
     pub fn cached(&self) -> usize {
         self.cached

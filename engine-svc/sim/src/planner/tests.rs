@@ -9,7 +9,7 @@ fn limits(max_batch_size: usize, step_prefill_tokens: usize) -> Limits {
 }
 
 fn planner(blocks: usize, limits: Limits) -> Planner {
-    let shape = Shape { eos_ids: vec![0], max_sequences: 100, mixed: false };
+    let shape = Shape { eos_ids: vec![0], max_sequences: 100, mixed: false, draft_tokens: 0 };
     Planner::new(shape, limits, KvPool::new(blocks, BLOCK))
 }
 
@@ -287,4 +287,59 @@ proptest! {
         prop_assert!(planner.is_idle());
         prop_assert_eq!(planner.kv().free(), blocks);
     }
+}
+
+/// One sequence that has said `tokens` after a prompt of two, with drafts of at most `draft_tokens`.
+fn drafting(draft_tokens: usize, blocks: usize, max_new_tokens: usize, tokens: &[u32]) -> Planner {
+    let shape = Shape { max_sequences: 100, draft_tokens, ..Shape::default() };
+    let mut planner = Planner::new(shape, limits(8, 8), KvPool::new(blocks, BLOCK));
+    planner.admit(BatchId(1), [(SeqId(0), prompt(1, 2, max_new_tokens))]);
+    run(&mut planner, ForwardKind::Prefill, tokens[0]).unwrap();
+    for &token in &tokens[1..] {
+        let plan = planner.plan(ForwardKind::Decode, &|_| true).unwrap();
+        // Drafts, if any, are wrong here.
+        let sampled: Vec<_> =
+            plan.rows.iter().map(|row| Some(if row.draft.is_none() { token } else { 99 })).collect();
+        planner.complete(&plan, &sampled);
+    }
+    planner
+}
+
+#[test]
+fn drafts_are_kept_as_far_as_the_model_says_the_same() {
+    let mut planner = drafting(3, 10, 20, &[5, 6, 7, 8, 5, 6]);
+    let plan = planner.plan(ForwardKind::Decode, &|_| true).unwrap();
+    let drafts: Vec<_> = plan.rows.iter().map(|row| (row.start, row.draft)).collect();
+    assert_eq!(drafts, [(7, None), (8, Some(7)), (9, Some(8)), (10, Some(5))]);
+    // It says 7 as guessed, then 4 where 8 was guessed: what was computed behind the 8 counts for nothing.
+    let outcomes = planner.complete(&plan, &[Some(7), Some(4), Some(1), Some(2)]);
+    assert_eq!(
+        outcomes.iter().map(|o| (o.token, o.drafted)).collect::<Vec<_>>(),
+        [(Some(7), false), (Some(4), true)]
+    );
+    assert_eq!(planner.sequence(SeqId(0)).unwrap().tokens()[7..], [6, 7, 4]);
+    planner.check_integrity().unwrap();
+    let next = planner.plan(ForwardKind::Decode, &|_| true).unwrap();
+    assert_eq!(next.rows[0].start, 9);
+}
+
+#[test]
+fn a_sequence_that_ends_within_its_drafts_brings_nothing_beyond() {
+    let mut planner = drafting(3, 10, 20, &[5, 6, 7, 8, 5, 6]);
+    planner.shape.eos_ids = vec![7];
+    let plan = planner.plan(ForwardKind::Decode, &|_| true).unwrap();
+    let outcomes = planner.complete(&plan, &[Some(7), Some(8), Some(5), Some(6)]);
+    assert_eq!(outcomes.iter().map(|o| o.end).collect::<Vec<_>>(), [Some(End::Eos)]);
+    assert!(planner.is_idle());
+}
+
+#[test]
+fn drafts_take_neither_more_tokens_than_are_left_nor_blocks_of_others() {
+    // Three tokens are left: one is sampled behind the decode row, so two guesses are of use.
+    let mut planner = drafting(9, 10, 9, &[5, 6, 7, 8, 5, 6]);
+    assert_eq!(planner.plan(ForwardKind::Decode, &|_| true).unwrap().rows.len(), 3);
+    // Two blocks hold eight positions, and the decode row fills the last.
+    let mut planner = drafting(9, 2, 20, &[5, 6, 7, 8, 5, 6]);
+    let plan = planner.plan(ForwardKind::Decode, &|_| true).unwrap();
+    assert_eq!((plan.rows.len(), plan.preempted.len()), (1, 0));
 }

@@ -11,9 +11,14 @@ use std::{
     task::{Context, Poll},
 };
 
-use firstlight_proto::{error::Failure, v1};
 use futures_util::{Stream, task::AtomicWaker};
 use tonic::Status;
+
+use crate::{
+    error::Failure,
+    inject::loss::{Loss, Share},
+    v1,
+};
 
 /// Buffer of a watcher that does not ask for another.
 const DEFAULT_BUFFER: u32 = 65_536;
@@ -28,9 +33,15 @@ pub struct SpanHub {
     watchers: Mutex<Vec<Weak<Watcher>>>,
     /// Read on the hot path: nobody watching costs nothing.
     count: AtomicUsize,
+    losing: Share,
 }
 
 impl SpanHub {
+    /// A hub that loses the spans of a share of requests on purpose.
+    pub fn losing(share: Share) -> Self {
+        Self { losing: share, ..Self::default() }
+    }
+
     /// Whether anyone watches; otherwise spans need not be made.
     pub fn is_watched(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0
@@ -38,6 +49,13 @@ impl SpanHub {
 
     /// Gives `span` to every watcher that asked for it. Spans dropped for slow watchers by it.
     pub fn publish(&self, span: v1::Span) -> u64 {
+        let loss = match span.timeline {
+            Some(v1::span::Timeline::Engine(_)) => Loss::EngineSpans,
+            _ => Loss::SchedulerSpans,
+        };
+        if self.losing.takes(loss, &span.request_id) {
+            return 0;
+        }
         let mut watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
         watchers.retain(|watcher| watcher.strong_count() > 0);
         self.count.store(watchers.len(), Ordering::Relaxed);

@@ -1,0 +1,26 @@
+//! Models named by their id on the Hugging Face hub.
+//!
+//! - [`ModelId`]: `owner/name`, with `@revision` and `:file.gguf` where wanted
+//! - [`Hub`]: finds the files of an id, in the cache that all Hugging Face tools share or over the network
+//!
+//! The environment variables of those tools count here too: `HF_HOME`, `HF_ENDPOINT`, `HF_HUB_OFFLINE`.
+
+mod fetch;
+mod id;
+
+use std::path::{Path, PathBuf};
+
+pub use fetch::{Hub, HubError, Wanted};
+pub use id::ModelId;
+
+/// The path that `model` names: itself when there is such a file or folder or it is no hub id, else where the
+/// files of the id lie, fetched if need be. Blocks as long as that takes, with progress on a terminal.
+///
+/// # Errors
+/// See [`HubError`].
+pub fn resolve(model: &Path, wanted: Wanted) -> Result<PathBuf, HubError> {
+    match model.to_str().filter(|_| !model.exists()).and_then(ModelId::parse) {
+        Some(id) => Hub::from_env().find(&id, wanted),
+        None => Ok(model.to_owned()),
+    }
+}

@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""What telemetry costs: CPU time per token of engine-svc + scheduler-svc with telemetry on and off.
+
+Two pairs over the sim backend, side by side and never loaded at once. On: metrics recorded and scraped once a second,
+every span of both services watched (the engine's also relayed), timelines in the final messages. Off: the services run
+with --no-telemetry (no recorder, no spans, no timelines) and the client neither watches nor asks for timelines. Runs
+alternate on, off, off, on. Every run keeps the engine full: 256 requests in flight, 64 decode rows per forward.
+
+Prints each block and the mean difference with its 95 % confidence interval; fails when the interval reaches above 3 %.
+Wants `make build` first. --blocks N: blocks of four runs (default 10).
+"""
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAMS = ROOT / "target" / "release"
+OUT = ROOT / "out" / "bench-telemetry"
+LIMIT_PERCENT = 3.0
+# Two-sided 95 % quantiles of Student's t by degrees of freedom.
+T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262,
+        10: 2.228, 14: 2.145, 19: 2.093}
+LOAD = ["--num-requests", "384", "--max-concurrency", "256", "--max-new-tokens", "64", "--no-stop-on-eos",
+        "--unique-prompts", "--warmup-runs", "0", "--no-self-check"]
+
+
+class Pair:
+    """One engine and one scheduler, with or without telemetry."""
+
+    def __init__(self, name, telemetry):
+        self.telemetry = telemetry
+        ports = subprocess.check_output([sys.executable, ROOT / "scripts" / "free_ports.py", *"00000"], text=True).split()
+        engine, self.target, self.admin, *self.pages = (f"127.0.0.1:{port}" for port in ports)
+        off = [] if telemetry else ["--no-telemetry"]
+        self.processes = [
+            self.start(f"{name}-engine", "engine-svc", "--backend", "sim", "--listen", engine,
+                       "--metrics-listen", self.pages[1], *off),
+            self.start(f"{name}-scheduler", "scheduler-svc", "--engine", engine, "--listen", self.target,
+                       "--admin-listen", self.admin, "--metrics-listen", self.pages[0], *off),
+        ]
+        for program, address in (("engine-svc", engine), ("scheduler-svc", self.target)):
+            self.await_healthy(program, address)
+
+    @staticmethod
+    def start(log, program, *flags):
+        with open(OUT / f"{log}.log", "wb") as out:
+            return subprocess.Popen([PROGRAMS / program, *flags], stdout=out, stderr=out)
+
+    @staticmethod
+    def await_healthy(program, address):
+        for _ in range(300):
+            check = subprocess.run([PROGRAMS / program, "healthcheck", address], capture_output=True, check=False)
+            if check.returncode == 0:
+                return
+            time.sleep(0.1)
+        sys.exit(f"{program} at {address} did not become healthy; see {OUT}")
+
+    def cpu_ns(self):
+        """CPU time of both services so far, from the kernel's per-process CPU clocks."""
+        return sum(time.clock_gettime_ns((~process.pid << 3) | 2) for process in self.processes)
+
+    def microseconds_per_token(self):
+        """One run of the load."""
+        file = OUT / "run.json"
+        stop = threading.Event()
+        scraper = threading.Thread(target=self.scrape, args=(stop,))
+        flags = [] if self.telemetry else ["--no-telemetry"]
+        before = self.cpu_ns()
+        scraper.start()
+        subprocess.run([PROGRAMS / "bench-client", "run", "--quiet", "--target", self.target, "--admin", self.admin,
+                        *LOAD, *flags, "--json-out", file], check=True)
+        stop.set()
+        scraper.join()
+        used = self.cpu_ns() - before
+        return used / 1e3 / json.loads(file.read_text())["requests"]["completion_tokens"]
+
+    def scrape(self, stop):
+        while self.telemetry and not stop.wait(1.0):
+            for page in self.pages:
+                urllib.request.urlopen(f"http://{page}/metrics").read()
+
+    def stop(self):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--blocks", type=int, default=10)
+    blocks = parser.parse_args().blocks
+    OUT.mkdir(parents=True, exist_ok=True)
+    pairs = []
+    try:
+        pairs = [Pair("on", True), Pair("off", False)]
+        on, off = pairs
+        for pair in pairs:
+            pair.microseconds_per_token()  # warms up
+        differences = []
+        print("CPU µs per token, engine-svc + scheduler-svc; runs in the order on, off, off, on")
+        for block in range(blocks):
+            runs = [pair.microseconds_per_token() for pair in (on, off, off, on)]
+            with_it, without = (runs[0] + runs[3]) / 2, (runs[1] + runs[2]) / 2
+            differences.append(100 * (with_it / without - 1))
+            shown = "  ".join(f"{run:7.3f}" for run in runs)
+            print(f"block {block + 1:2}   {shown}   difference {differences[-1]:+6.2f} %", flush=True)
+    finally:
+        for pair in pairs:
+            pair.stop()
+    mean = sum(differences) / len(differences)
+    if len(differences) < 2:
+        return
+    deviation = math.sqrt(sum((d - mean) ** 2 for d in differences) / (len(differences) - 1))
+    freedom = max(f for f in T_95 if f <= len(differences) - 1)
+    half = T_95[freedom] * deviation / math.sqrt(len(differences))
+    print(f"telemetry costs {mean:+.2f} % of CPU time per token, 95 % interval {mean - half:+.2f} to {mean + half:+.2f} %")
+    if mean + half > LIMIT_PERCENT:
+        sys.exit(f"the upper bound is above {LIMIT_PERCENT} %")
+
+
+if __name__ == "__main__":
+    main()

@@ -34,7 +34,7 @@ use crate::{
     },
     report::{Facts, Results, clock_info::clock_info, results::RunInfo, summarize},
     target::{
-        Firstlight, Target,
+        Firstlight, Record, Target,
         firstlight::{Common, connect_over},
     },
 };

@@ -107,21 +107,20 @@ impl Layout {
         counts.collect()
     }
 
-    /// Half of the interval from the variance over blocks and the variance over runs. What runs differ by
-    /// beyond their blocks is a component of its own, known to one degree of freedom less than there are
-    /// runs; degrees of freedom are pooled after Satterthwaite (1946).
+    /// Half of the interval from the variance over blocks and the variance over runs: both count, as when
+    /// runs are drawn and then blocks within them, since few runs say little about how runs differ. Degrees
+    /// of freedom are pooled after Satterthwaite (1946).
     fn half_width(&self, over_blocks: f64, over_runs: f64) -> f64 {
         let blocks: usize = self.runs.iter().map(|n| n.div_ceil(self.block)).sum();
         let (blocks, runs) = (blocks.max(2) as f64, self.runs.len() as f64);
         let over_blocks = over_blocks * blocks / (blocks - 1.0);
         let over_runs = if runs > 1.0 { over_runs * runs / (runs - 1.0) } else { 0.0 };
-        let variance = over_blocks.max(over_runs);
+        let variance = over_blocks + over_runs;
         if variance <= 0.0 {
             return 0.0;
         }
-        let beyond = (variance - over_blocks) / variance;
-        let within = 1.0 - beyond;
-        let freedom = 1.0 / (beyond.powi(2) / (runs - 1.0).max(1.0) + within.powi(2) / (blocks - 1.0));
+        let (within, between) = (over_blocks / variance, over_runs / variance);
+        let freedom = 1.0 / (between.powi(2) / (runs - 1.0).max(1.0) + within.powi(2) / (blocks - 1.0));
         student_t_95(freedom) * variance.sqrt()
     }
 }

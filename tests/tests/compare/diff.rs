@@ -12,7 +12,7 @@ const LOAD: [[&str; 2]; 6] = [
     ["--arrival", "constant"],
     ["--max-new-tokens", "2"],
     ["--warmup-runs", "0"],
-    ["--repeat-runs", "2"],
+    ["--repeat-runs", "3"],
 ];
 
 #[tokio::test]

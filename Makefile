@@ -21,7 +21,7 @@ help:
 	@echo 'make test       set up, then format, lints, unit and end-to-end tests'
 	@echo 'make setup      check the tools, fetch libtorch, the model and the test runner'
 	@echo 'make build      the three programs into target/release'
-	@echo 'make test-long  the tests that do not fit into make test'
+	@echo 'make test-long  the tests that do not fit into make test; fetches a headless Chromium'
 	@echo 'make golden     write tests/golden again (needs Hugging Face transformers)'
 	@echo 'make bench-*    bench-seed bench-admission bench-engine bench-pair bench-telemetry bench-peers'
 

@@ -4,6 +4,7 @@
 //! - [`dispatch`]: the task that owns the admission core and every request in flight
 //! - [`engines`]: links to the engines
 //! - [`frontend`]: gRPC for clients and operators
+//! - [`replay`]: the core and the engines' planners in virtual time (pure)
 //! - [`text`]: text to tokens and back
 //! - [`request`], [`record`]: what is asked for, and what is stamped of it
 //! - [`telemetry`], [`metrics`], [`spans`]: what is told about requests
@@ -17,6 +18,7 @@ pub mod engines;
 pub mod frontend;
 pub mod metrics;
 pub mod record;
+pub mod replay;
 pub mod request;
 pub mod server;
 pub mod spans;

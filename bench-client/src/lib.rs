@@ -8,6 +8,7 @@
 //! - [`join`]: ten stamps per request, taken by three processes, into one chain of segments (pure)
 //! - [`audit`]: whether counters and gauges kept elsewhere agree with what was measured
 //! - [`selfcheck`]: what the client itself adds to every figure
+//! - [`whatif`]: recorded arrivals under another budget, in virtual time
 //! - [`report`]: what the joined requests add up to, as text, JSON and files (pure)
 
 pub mod audit;
@@ -19,3 +20,4 @@ pub mod observe;
 pub mod report;
 pub mod selfcheck;
 pub mod target;
+pub mod whatif;

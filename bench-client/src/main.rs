@@ -28,6 +28,7 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Run(flags) => return command::run::run(*flags).await,
         Command::Report(flags) => command::report::report(&flags)?,
         Command::Explain(flags) => command::explain::explain(flags).await?,
+        Command::Whatif(flags) => command::whatif::whatif(&flags).await?,
     }
     Ok(ExitCode::SUCCESS)
 }

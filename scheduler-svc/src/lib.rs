@@ -5,6 +5,7 @@
 //! - [`engines`]: links to the engines
 //! - [`frontend`]: gRPC for clients and operators
 //! - [`replay`]: the core and the engines' planners in virtual time (pure)
+//! - [`shadow`]: one other budget, replayed on the live arrivals
 //! - [`text`]: text to tokens and back
 //! - [`request`], [`record`]: what is asked for, and what is stamped of it
 //! - [`telemetry`], [`metrics`], [`spans`]: what is told about requests
@@ -21,6 +22,7 @@ pub mod record;
 pub mod replay;
 pub mod request;
 pub mod server;
+pub mod shadow;
 pub mod spans;
 pub mod telemetry;
 pub mod text;

@@ -32,6 +32,7 @@ use crate::{
         tokenize::Prompts,
     },
     metrics::Metrics,
+    shadow::{Shadow, ShadowPolicy},
     spans::SpanHub,
     telemetry::Telemetry,
     text::Tokenizer,
@@ -97,12 +98,19 @@ pub async fn start(flags: Flags, shutdown: Shutdown) -> anyhow::Result<Running> 
     let admin_listener = bind("--admin-listen", flags.admin_listen).await?;
     let (addr, admin_addr) = (listener.local_addr()?, admin_listener.local_addr()?);
 
+    let shadow = match &flags.shadow_policy {
+        Some(path) => Some(ShadowPolicy::load(path, &budgets).context("--shadow-policy")?),
+        None => None,
+    };
+    let (feed, shadow) = shadow.map(|policy| Shadow::fed(policy, telemetry.clock)).unzip();
+
     let (events, event_receiver) = mpsc::channel(EVENT_BUFFER);
     let config = dispatch::Config {
         budgets,
         model_name: flags.model_name.clone(),
         stream_buffer: flags.stream_buffer as usize,
         injections: injections.clone(),
+        shadow: feed,
     };
     let (dispatch, dispatcher) =
         Dispatch::new(config, telemetry.clone(), event_receiver).map_err(dispatch::budget_wire::invalid)?;
@@ -146,6 +154,9 @@ pub async fn start(flags: Flags, shutdown: Shutdown) -> anyhow::Result<Running> 
     tasks.spawn(serve(listener, client_tls, routes, done.clone()));
     tasks.spawn(serve(admin_listener, None, admin_routes, done.clone()));
     spawn(&mut tasks, dispatch.run(done.clone()));
+    if let Some(shadow) = shadow {
+        spawn(&mut tasks, shadow.run(done.clone()));
+    }
     spawn(&mut tasks, roster.run(links, done.clone()));
     spawn(&mut tasks, watchdog::run(dispatcher.clone(), telemetry, stall, stalled, done.clone()));
     spawn(&mut tasks, health::report(reporter, dispatcher.served(), is_stalled, shutdown.drain, done));

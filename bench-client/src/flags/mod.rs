@@ -6,6 +6,7 @@
 //! - [`budget`]: limits of admission, leased for the run
 //! - [`sampling`]: how tokens are chosen
 //! - [`server`]: where the services are
+//! - [`whatif`]: `bench-client whatif`
 
 pub mod budget;
 pub mod dataset;
@@ -13,6 +14,7 @@ pub mod load;
 pub mod run;
 pub mod sampling;
 pub mod server;
+pub mod whatif;
 
 use std::path::PathBuf;
 
@@ -41,7 +43,10 @@ const EXAMPLES: &str = "Examples:
   bench-client run --dataset mooncake --dataset-path trace.jsonl --time-scale 0.5 --max-input-len 2048
   bench-client run --openai http://127.0.0.1:8000 --num-requests 64 --max-concurrency 16
   bench-client report run.json --jsonl run.jsonl -o report.html
-  bench-client explain REQUEST_ID";
+  bench-client explain REQUEST_ID
+  bench-client run --jsonl-out run.jsonl --forwards-out forwards.jsonl
+  bench-client whatif run.jsonl --forwards forwards.jsonl --set prefill_max_batch_size=64
+  bench-client whatif run.jsonl --forwards forwards.jsonl --search --slo ttft=500ms --verify";
 
 /// Subcommands.
 #[derive(Subcommand, Debug)]
@@ -54,6 +59,8 @@ pub enum Command {
     Report(ReportFlags),
     /// Tells why a recent request waited, and who held the limit.
     Explain(ExplainFlags),
+    /// Replays recorded arrivals under another budget, in virtual time, and predicts what it would do.
+    Whatif(Box<whatif::WhatIfFlags>),
 }
 
 /// `bench-client complete`

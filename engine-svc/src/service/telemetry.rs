@@ -71,7 +71,8 @@ impl Telemetry for TelemetryService {
             let identity = identity.clone();
             async move {
                 let (spans, dropped) = watch.next().await;
-                let batch = SpanBatch { spans, dropped, domain: Some(identity.domain), name: identity.name };
+                let (domain, name) = (Some(identity.domain), identity.name);
+                let batch = SpanBatch { spans, dropped, domain, name, ..SpanBatch::default() };
                 Some((Ok(batch), watch))
             }
         });

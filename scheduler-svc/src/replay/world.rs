@@ -139,6 +139,11 @@ impl<C: Cost + Clone, O: Observer> World<C, O> {
         self.live.len()
     }
 
+    /// Whether a request is pending or active.
+    pub fn is_in_flight(&self, key: Key) -> bool {
+        self.by_key.contains_key(&key)
+    }
+
     /// KV blocks that sequences hold on an engine; 0 when it is gone.
     pub fn blocks_held(&self, id: EngineId) -> usize {
         self.engines.get(index(id)).and_then(Option::as_ref).map_or(0, Engine::blocks_held)

@@ -25,6 +25,7 @@ const VOCAB_SIZE: u32 = 30_000;
 
 pub async fn run(flags: &RunFlags, base: &str, stop: &CancellationToken) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(!flags.audit.audit, "--audit needs Firstlight's own metrics");
+    anyhow::ensure!(flags.output.forwards_out.is_none(), "an OpenAI-compatible server tells no forwards");
     anyhow::ensure!(flags.budget.change().is_none(), "an OpenAI-compatible server takes no budget flags");
     let clock = Clock::with_drift(flags.clock_drift);
     let workload = Workload::of(flags, VOCAB_SIZE, true)?;

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::flags::run::RunFlags;
+use crate::{flags::run::RunFlags, report::Results};
 
 /// Runs the command; the exit code tells whether the run is good.
 ///
@@ -31,6 +31,14 @@ pub async fn run(flags: RunFlags) -> anyhow::Result<ExitCode> {
         Some(base) => http::run(&flags, base, &stop).await,
         None => pair::run(&flags, &stop).await,
     }
+}
+
+/// Runs the load against scheduler-svc for its results.
+///
+/// # Errors
+/// As [`run`].
+pub async fn results(flags: &RunFlags) -> anyhow::Result<Results> {
+    Ok(pair::results(flags, &stop_on_ctrl_c()).await?.1)
 }
 
 /// The first Ctrl-C ends the load and reports what was measured; the second ends the process.

@@ -26,7 +26,10 @@ use crate::{
         clocks::{Peer, Prober, own_domain},
         watch::{Route, Watch, routes},
     },
-    report::{Facts, clock_info::clock_info, results::RunInfo, summarize, validity::Fitness},
+    report::{
+        Facts, Results, clock_info::clock_info, costs, costs::Costs, results::RunInfo, summarize,
+        validity::Fitness,
+    },
     target::{
         Firstlight, Record, Target,
         firstlight::{Common, connect},
@@ -37,6 +40,12 @@ use crate::{
 const SPAN_PATIENCE: Duration = Duration::from_secs(2);
 
 pub async fn run(flags: &RunFlags, stop: &CancellationToken) -> anyhow::Result<ExitCode> {
+    let (records, results) = results(flags, stop).await?;
+    Ok(output::verdict(flags, &records, &results))
+}
+
+/// Runs the load and writes what the flags ask for; what came of it.
+pub async fn results(flags: &RunFlags, stop: &CancellationToken) -> anyhow::Result<(Vec<Record>, Results)> {
     let clock = Clock::with_drift(flags.clock_drift);
     let scheduler = connect(&flags.server.target).await?;
     let model = model(scheduler.clone()).await?;
@@ -49,6 +58,7 @@ pub async fn run(flags: &RunFlags, stop: &CancellationToken) -> anyhow::Result<E
     prober.burst().await?;
 
     let held = budget::hold(flags).await?;
+    let in_force = held.in_force();
     let measured = measure(&passes, &routes, scheduler, &prober).await;
     let budget = held.end().await;
     let Measured { records, spans, fitness, scraped } = measured?;
@@ -67,7 +77,10 @@ pub async fn run(flags: &RunFlags, stop: &CancellationToken) -> anyhow::Result<E
     };
     let results = summarize(&joined, facts);
     output::write(flags, &joined, &results)?;
-    Ok(output::verdict(flags, &records, &results))
+    if let Some(path) = &flags.output.forwards_out {
+        costs::write(path, &Costs::of(&model.engines, in_force, &joined, spans.forwards()))?;
+    }
+    Ok((records, results))
 }
 
 /// What the load brought in.
@@ -90,7 +103,9 @@ async fn measure(
     let warm = Arc::new(Target::Firstlight(server.relabelled(format!("{label}-warm"))));
     passes.warm_up(&warm).await;
 
-    let watch = Watch::open(scheduler, routes, label).await.context("watching the services' spans")?;
+    let watch = Watch::open(scheduler, routes, label, flags.output.forwards_out.is_some())
+        .await
+        .context("watching the services' spans")?;
     let audit = match flags.audit.listeners() {
         Some(listeners) => Some(AuditWatch::start(passes.clock, listeners).await?),
         None => None,

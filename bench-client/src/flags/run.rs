@@ -148,6 +148,9 @@ pub struct OutputFlags {
     /// Write one JSON object per request.
     #[arg(long, value_name = "FILE")]
     pub jsonl_out: Option<PathBuf>,
+    /// Write what the pair costs, one JSON object per forward of its engines, for `whatif`.
+    #[arg(long, value_name = "FILE")]
+    pub forwards_out: Option<PathBuf>,
     /// Write one CSV line per request.
     #[arg(long, value_name = "FILE")]
     pub csv_out: Option<PathBuf>,

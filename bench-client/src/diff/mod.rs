@@ -9,7 +9,7 @@
 //! - [`frame`]: the figures that move together: a time and what it is made of
 //! - [`results`]: everything that was compared, as it stands in the JSON
 //! - [`compare`]: from pairs to results
-//! - [`gate`]: `--fail-if`
+//! - [`gate`]: the conditions of `--fail-if`
 //! - [`text`]: the page a person reads
 
 pub mod blocks;

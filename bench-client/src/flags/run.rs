@@ -122,6 +122,7 @@ impl OutputFlags {
         Self {
             run_label: label.to_owned(),
             json_out: None,
+            forwards_out: None,
             jsonl_out: None,
             csv_out: None,
             html_out: None,

@@ -40,7 +40,7 @@ pub enum Target {
     /// scheduler-svc over gRPC.
     Firstlight(Firstlight),
     /// Any OpenAI-compatible server over HTTP.
-    OpenAi(OpenAi),
+    OpenAi(Box<OpenAi>),
 }
 
 impl Target {

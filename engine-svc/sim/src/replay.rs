@@ -101,7 +101,7 @@ mod tests {
     const BASE_NS: i64 = 1_000_000;
 
     fn engine(decode_first: bool) -> VirtualEngine {
-        let shape = Shape { eos_ids: vec![], max_sequences: 100, mixed: false };
+        let shape = Shape { eos_ids: vec![], max_sequences: 100, mixed: false, draft_tokens: 0 };
         let limits = Limits { max_batch_size: 8, step_prefill_tokens: 64, decode_first };
         let us = BASE_NS as f64 / 1e3;
         let cost = CostModel {

@@ -93,8 +93,12 @@ pub(super) struct Row {
 impl<C: Cost> Engine<C> {
     pub fn new(shape: EngineShape, limits: EngineLimits, cost: C) -> Self {
         let EngineShape { geometry, mixed } = shape;
-        let planner_shape =
-            Shape { eos_ids: Vec::new(), max_sequences: geometry.max_sequences as usize, mixed };
+        let planner_shape = Shape {
+            eos_ids: Vec::new(),
+            max_sequences: geometry.max_sequences as usize,
+            mixed,
+            draft_tokens: 0,
+        };
         let pool = KvPool::new(geometry.kv_blocks.0 as usize, geometry.block_size.0 as usize);
         let planner = Planner::new(planner_shape, engine_limits(limits), pool);
         Self {

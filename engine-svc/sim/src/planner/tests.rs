@@ -195,7 +195,7 @@ fn a_sequence_that_may_not_run_stands_still_and_holds_up_nobody() {
 
 #[test]
 fn mixed_forwards_hold_prompt_and_decode_rows() {
-    let shape = Shape { eos_ids: vec![], max_sequences: 8, mixed: true };
+    let shape = Shape { eos_ids: vec![], max_sequences: 8, mixed: true, draft_tokens: 0 };
     let mut planner = Planner::new(shape, limits(8, 100), KvPool::new(20, BLOCK));
     planner.admit(BatchId(1), [(SeqId(0), prompt(1, 4, 9))]);
     run(&mut planner, ForwardKind::Mixed, 7);
@@ -230,7 +230,7 @@ proptest! {
         mixed: bool,
         decode_first: bool,
     ) {
-        let shape = Shape { eos_ids: vec![0], max_sequences: 6, mixed };
+        let shape = Shape { eos_ids: vec![0], max_sequences: 6, mixed, draft_tokens: 0 };
         let limits = Limits { max_batch_size, step_prefill_tokens, decode_first };
         let mut planner = Planner::new(shape, limits, KvPool::new(blocks, BLOCK));
         let mut live: Vec<SeqId> = Vec::new();

@@ -46,7 +46,7 @@ pub async fn run<T>(
     let label = unique_label(&flags.output.run_label);
     let passes = Passes { flags, workload: &workload, clock, label, stop };
     let own_lag = passes.self_check().await?;
-    let server = Arc::new(Target::OpenAi(Box::new(server)));
+    let server = Arc::new(Target::OpenAi(server));
     passes.warm_up(&server).await;
     let before = metrics(&server).await;
     let Sent { records, fitness, given_up } = passes.measure(&server).await;

@@ -44,7 +44,10 @@ async fn whatif_predicts_budgets_that_were_not_recorded() {
         for figure in ["ttft_mean_ms", "queue_wait_mean_ms"] {
             let predicted = number(tried, &format!("/predicted/{figure}/value"));
             let live = number(tried, &format!("/live/0/{figure}"));
-            println!("{:<32} {figure:<20} predicted {predicted:8.1}   live {live:8.1}", tried["change"].to_string());
+            println!(
+                "{:<32} {figure:<20} predicted {predicted:8.1}   live {live:8.1}",
+                tried["change"].to_string()
+            );
             let off = predicted / live - 1.0;
             assert!(off.abs() < TOLERANCE, "{}: {figure} is off by {off:.2}", tried["change"]);
         }
@@ -64,8 +67,21 @@ async fn a_trace_is_replayed_on_more_engines_without_any_server() {
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../bench-client/tests/data/azure_code.csv");
     let replay = |engines: &'static str| {
         let words = [
-            "whatif", "--forwards", forwards, "--dataset", "azure", "--dataset-path", trace, "--time-scale", "0.01",
-            "--max-input-len", "1024", "--max-output-len", "64", "--engines", engines,
+            "whatif",
+            "--forwards",
+            forwards,
+            "--dataset",
+            "azure",
+            "--dataset-path",
+            trace,
+            "--time-scale",
+            "0.01",
+            "--max-input-len",
+            "1024",
+            "--max-output-len",
+            "64",
+            "--engines",
+            engines,
         ];
         let pair = &pair;
         async move { bench::to_json(pair, &words).await }

@@ -51,8 +51,9 @@ pub struct Fitter {
 }
 
 impl Fitter {
-    /// Takes in a forward; `expected` is how long it should take, when that is known.
-    pub fn add(&mut self, forward: &Observed, expected: Option<Duration>) {
+    /// Takes in a forward; `expected` is how long it should take, when that is known. Earlier ones of its kind count
+    /// `keep` times as much from now on: 1, or less to forget them.
+    pub fn add(&mut self, forward: &Observed, expected: Option<Duration>, keep: f64) {
         let us = expected.map_or(forward.us(), |expected| expected.as_secs_f64() * 1e6);
         if us <= 0.0 || forward.took.is_zero() {
             return;
@@ -60,18 +61,14 @@ impl Fitter {
         let Load { prefill_rows, prefill_tokens, decode_rows, attended } = forward.load;
         if forward.prefills() {
             let x = [1, prefill_rows, prefill_tokens, attended, decode_rows].map(|x| x as f64);
+            self.prefill.scale(keep);
             self.prefill.add(x, forward.us(), 1.0 / us);
         } else if decode_rows > 0 {
             self.padded |= forward.bucket != decode_rows;
             self.buckets.insert(forward.bucket as u32);
+            self.decode.scale(keep);
             self.decode.add([1, forward.bucket, attended].map(|x| x as f64), forward.us(), 1.0 / us);
         }
-    }
-
-    /// Lets all that was taken in count `factor` times as much, below 1 to forget.
-    pub fn scale(&mut self, factor: f64) {
-        self.prefill.scale(factor);
-        self.decode.scale(factor);
     }
 
     /// Forwards taken in, as they count: prefill and decode.
@@ -112,7 +109,7 @@ pub fn fit<'a>(forwards: impl IntoIterator<Item = &'a Observed> + Clone) -> Opti
     for _ in 0..3 {
         let mut fitter = Fitter::default();
         for forward in forwards.clone() {
-            fitter.add(forward, expected.as_ref().map(|cost| cost.forward(forward.load)));
+            fitter.add(forward, expected.as_ref().map(|cost| cost.forward(forward.load)), 1.0);
         }
         expected = Some(fitter.cost()?);
     }

@@ -49,7 +49,8 @@ impl Admission {
         }
         let Draft { engine, seq, batch, stopped_by: bound_by, promised, worst, .. } = draft;
         let requests = batch.len() as u32;
-        let sent = self.engines.change(engine, &self.budget, |account| account.send(requests, promised, worst));
+        let sent =
+            self.engines.change(engine, &self.budget, |account| account.send(requests, promised, worst));
         debug_assert!(sent.is_some(), "it was chosen");
         self.drain.count(now, requests.into());
         self.last_admission = now;

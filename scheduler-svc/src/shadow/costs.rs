@@ -14,7 +14,7 @@ use crate::{admission::EngineId, replay::Wire};
 const ENOUGH: f64 = 32.0;
 /// Forwards between two fits.
 const REFIT: u32 = 64;
-/// What a forward still counts when the next one comes: some two thousand are remembered.
+/// What a forward still counts when the next one of its kind comes: some two thousand are remembered.
 const KEEP: f64 = 1.0 - 1.0 / 2048.0;
 /// Share of the newest delay in the running mean.
 const NEW: f64 = 1.0 / 64.0;
@@ -48,8 +48,7 @@ impl Costs {
             let off = (forward.took.as_secs_f64() / expected.as_secs_f64() - 1.0).abs();
             self.error += (off - self.error) * NEW;
         }
-        self.fitter.scale(KEEP);
-        self.fitter.add(&forward, expected);
+        self.fitter.add(&forward, expected, KEEP);
         self.since_fit += 1;
         let (prefills, decodes) = self.fitter.weights();
         let due = self.cost.is_none() || self.since_fit >= REFIT;
@@ -113,7 +112,7 @@ mod tests {
 
     fn step(i: u64, cost: &CostModel, start_ns: i64) -> v1::Step {
         let mut load = Load::default();
-        (0..1 + i % 8).for_each(|row| load.add(10 * row as usize, 1, i % 3 == 0));
+        (0..1 + i % 8).for_each(|row| load.add(10 * row as usize, 1, i.is_multiple_of(3)));
         let end_ns = start_ns + cost.forward(load).as_nanos() as i64;
         v1::Step {
             start_ns,

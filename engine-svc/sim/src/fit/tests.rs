@@ -100,11 +100,10 @@ fn what_is_forgotten_gives_way_to_what_is_new() {
     let (old, new) = (truth(), CostModel { scale: 2.0, ..truth() });
     let mut fitter = Fitter::default();
     for forward in forwards(&old, 0.0) {
-        fitter.add(&forward, None);
+        fitter.add(&forward, None, 0.98);
     }
-    fitter.scale(0.01);
     for forward in forwards(&new, 0.0) {
-        fitter.add(&forward, None);
+        fitter.add(&forward, None, 0.98);
     }
     near(fitter.cost().unwrap().decode_base_us, 7_000.0, 0.05);
 }

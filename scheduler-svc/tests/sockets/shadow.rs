@@ -8,7 +8,7 @@ use crate::harness::{Engine, Scheduler, ask, forwards_of};
 
 /// Requests per burst, and bursts: the first ones teach the shadow what forwards cost.
 const BURST: u64 = 24;
-const BURSTS: u64 = 8;
+const BURSTS: u64 = 20;
 
 fn recorder() -> PrometheusHandle {
     let recorder = PrometheusBuilder::new().set_buckets(&[0.001, 0.01, 0.1, 1.0]).unwrap().build_recorder();

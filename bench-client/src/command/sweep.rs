@@ -108,7 +108,7 @@ impl Going<'_> {
 fn title(first: Option<&&crate::sweep::Point>) -> String {
     first.map_or("nothing was measured".to_owned(), |point| {
         let run = &point.results.run;
-        format!("{} at {} · {} new tokens", run.model, run.target, run.load.rsplit(", ").next().unwrap_or(""))
+        format!("{} at {} · {}", run.model, run.target, run.load.rsplit(", ").next().unwrap_or_default())
     })
 }
 

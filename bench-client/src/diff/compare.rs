@@ -47,22 +47,26 @@ pub fn compare(a: &Side, b: &Side, gates: &[Gate], seed: u64) -> Result<Diff, In
 }
 
 fn take_ttft_apart(diff: &mut Diff, pairs: &Pairs<'_>, seed: u64) {
-    let causes = cause::ALL.map(|c| c.label());
     let segments: Vec<&str> = part_names().into_iter().chain([UNEXPLAINED]).collect();
-    let columns: Vec<&str> = segments.iter().copied().chain(causes).collect();
+    let causes = cause::ALL.map(|c| c.label());
+    // A column of nothing but zeros moves nowhere.
+    let columns: Vec<&str> =
+        segments.iter().copied().chain(causes).filter(|name| pairs.any_in(name)).collect();
     let Some(framed) = pairs.framed("ttft", &columns, seed) else { return };
     let n = framed.layout.runs.iter().sum();
     diff.method = Method { pairs: n, block: framed.layout.block, seed, interval: INTERVAL };
     let wanted = STATISTICS.into_iter().filter(|(name, _)| TAKEN_APART.contains(name));
     let statistics: Vec<Statistic> = wanted.clone().map(|(_, q)| statistic(q, n)).collect();
     let all = moved(&framed.a, &framed.b, &statistics, &framed.layout);
-    for ((name, _), columns) in wanted.zip(all) {
-        let mut columns = columns.into_iter().map(Movement::from);
-        let ttft = columns.next().unwrap_or_default();
+    for ((name, _), moved) in wanted.zip(all) {
+        let movement = |column: &str| {
+            let place = columns.iter().position(|c| *c == column)?;
+            Some((columns[place], Movement::from(moved[place + 1])))
+        };
         let breakdown = Breakdown {
-            ttft,
-            segments: segments.iter().copied().zip(columns.by_ref()).collect(),
-            causes: causes.into_iter().zip(columns).filter(|(_, m)| m.a_ms != 0.0 || m.b_ms != 0.0).collect(),
+            ttft: moved[0].into(),
+            segments: segments.iter().map(|s| movement(s).unwrap_or((s, Movement::default()))).collect(),
+            causes: causes.iter().filter_map(|c| movement(c)).collect(),
         };
         diff.ttft.insert(name, breakdown);
     }

@@ -91,6 +91,12 @@ impl<'a> Pairs<'a> {
         Ok(Self(pairs))
     }
 
+    /// Whether a figure is anything but 0 in any request.
+    pub fn any_in(&self, name: &str) -> bool {
+        let some = |r: &Request| r.get(name).is_some_and(|ms| ms != 0.0);
+        self.0.iter().flatten().any(|(a, b)| some(a) || some(b))
+    }
+
     /// The frames of `time` with `columns` beside it, over the pairs in which both sides measured it;
     /// `None` when there is none. What is not measured in a column counts as 0.
     pub fn framed(&self, time: &str, columns: &[&str], seed: u64) -> Option<Framed> {

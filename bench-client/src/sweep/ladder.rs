@@ -5,7 +5,7 @@ use super::{Point, axis::Setting};
 /// A goodput below this share of the best at a lower load will not recover at a higher one.
 const COLLAPSED: f64 = 0.5;
 /// Distance from the straight line, as a share of the range, from which a bend counts as a knee.
-const BEND: f64 = 0.05;
+const BEND: f64 = 0.15;
 
 /// Points of one budget, by growing load.
 #[derive(Clone, Copy, Debug)]

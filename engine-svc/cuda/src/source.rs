@@ -164,8 +164,8 @@ impl Module {
     /// Hash of everything that the compiled module depends on besides the compiler: 64 hexadecimal digits.
     pub fn fingerprint(&self) -> String {
         let mut hash = Sha256::new();
-        let headers = HEADERS.iter().flat_map(|(name, text)| [*name, *text]);
         let defines = self.defines();
+        let headers = HEADERS.iter().flat_map(|(name, text)| [*name, *text]);
         let options = OPTIONS.into_iter().chain(defines.iter().map(String::as_str));
         for part in headers.chain([self.family.text()]).chain(options) {
             hash.update((part.len() as u64).to_le_bytes());

@@ -17,6 +17,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let descriptors = protox::compile(FILES, ["."])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("firstlight_descriptor.bin"), descriptors.encode_to_vec())?;
-    tonic_prost_build::configure().compile_fds(descriptors)?;
+    tonic_prost_build::configure()
+        // Budgets are also written by hand: as JSON in files, with the field names of the proto.
+        .type_attribute("firstlight.v1.Budget", "#[derive(serde::Serialize, serde::Deserialize)]")
+        .type_attribute("firstlight.v1.Budget", "#[serde(default, deny_unknown_fields)]")
+        .compile_fds(descriptors)?;
     Ok(())
 }

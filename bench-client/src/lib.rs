@@ -10,6 +10,7 @@
 //! - [`selfcheck`]: what the client itself adds to every figure
 //! - [`diff`]: what moved between two sets of runs of one load, with intervals (pure)
 //! - [`sweep`]: a grid over limits or the load (pure, except for its file)
+//! - [`whatif`]: recorded arrivals under another budget, in virtual time
 //! - [`report`]: what the joined requests add up to, as text, JSON and files (pure)
 
 pub mod audit;
@@ -23,3 +24,4 @@ pub mod report;
 pub mod selfcheck;
 pub mod sweep;
 pub mod target;
+pub mod whatif;

@@ -73,6 +73,9 @@ pub struct Serve {
 pub enum BackendKind {
     /// The model, on the CPU.
     Cpu,
+    /// The model, on an NVIDIA GPU: refused by this build, which has the kernels but does not run the model on them.
+    #[value(hide = true)]
+    Cuda,
     /// No model: forwards take the time a cost model says, tokens are made up. For load tests.
     Sim,
 }
@@ -99,7 +102,7 @@ pub struct ModelArgs {
     #[arg(long, env = "FIRSTLIGHT_QUANTIZE", value_enum)]
     pub quantize: Option<Quantize>,
     /// What executes the model.
-    #[arg(long, env = "FIRSTLIGHT_BACKEND", value_enum, default_value = "cpu")]
+    #[arg(long, alias = "device", env = "FIRSTLIGHT_BACKEND", value_enum, default_value = "cpu")]
     pub backend: BackendKind,
     /// What multiplies, with --backend cpu.
     #[arg(long, env = "FIRSTLIGHT_LINEAR", value_enum, default_value_t)]
@@ -212,7 +215,7 @@ pub struct SimArgs {
     #[arg(long, env = "FIRSTLIGHT_SIM_DECODE_ROW_US", value_name = "US", default_value_t = CostModel::default().decode_row_us)]
     pub sim_decode_row_us: f64,
     /// Cost of each position a token attends to.
-    #[arg(long, env = "FIRSTLIGHT_SIM_ATTEND_US", value_name = "US", default_value_t = CostModel::default().attend_us)]
+    #[arg(long, env = "FIRSTLIGHT_SIM_ATTEND_US", value_name = "US", default_value_t = CostModel::default().prefill_attend_us)]
     pub sim_attend_us: f64,
     /// Sizes that decode forwards are padded to.
     #[arg(long, env = "FIRSTLIGHT_SIM_BUCKETS", value_name = "ROWS,…", value_delimiter = ',', default_values_t = CostModel::default().buckets)]
@@ -330,7 +333,8 @@ impl SimArgs {
             prefill_token_us: self.sim_prefill_token_us,
             decode_base_us: self.sim_decode_base_us,
             decode_row_us: self.sim_decode_row_us,
-            attend_us: self.sim_attend_us,
+            prefill_attend_us: self.sim_attend_us,
+            decode_attend_us: self.sim_attend_us,
             buckets,
             scale: self.sim_time_scale,
         }

@@ -84,6 +84,11 @@ pub struct Flags {
     #[command(flatten)]
     pub budget: BudgetFlags,
 
+    /// Replay the live arrivals under another budget and export its TTFT beside the real one: a JSON file with the
+    /// fields to change, as SetBudget takes them.
+    #[arg(long, value_name = "FILE", env = "FIRSTLIGHT_SHADOW_POLICY")]
+    pub shadow_policy: Option<PathBuf>,
+
     /// Longest TTFT (request decoded to first token decoded), in ms, that counts as `ok` in the metrics.
     #[arg(long, value_name = "MS", env = "FIRSTLIGHT_SLO_TTFT", default_value_t = 1000.0)]
     pub slo_ttft: f64,

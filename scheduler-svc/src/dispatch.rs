@@ -34,6 +34,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     admission::{Admission, BudgetError, EngineId},
     engines::Event,
+    shadow::{Feed, News},
     telemetry::Telemetry,
 };
 
@@ -56,6 +57,7 @@ pub struct Dispatch {
     recent: Recent,
     engines: HashMap<EngineId, Attached>,
     telemetry: Arc<Telemetry>,
+    shadow: Option<Feed>,
     served: watch::Sender<Arc<Served>>,
     /// Tokens a client's stream may lag behind.
     stream_buffer: usize,
@@ -77,6 +79,8 @@ pub struct Config {
     pub stream_buffer: usize,
     /// Delays to inject (`queue_wait`).
     pub injections: Arc<Injections>,
+    /// The shadow to tell what happens.
+    pub shadow: Option<Feed>,
 }
 
 impl Dispatch {
@@ -100,6 +104,7 @@ impl Dispatch {
             recent: Recent::default(),
             engines: HashMap::new(),
             telemetry,
+            shadow: config.shadow,
             served,
             stream_buffer: config.stream_buffer,
             commands,
@@ -171,6 +176,13 @@ impl Dispatch {
         }
         self.expire(now);
         self.plan(now);
+    }
+
+    /// Tells the shadow, if there is one.
+    fn tell_shadow(&self, news: impl FnOnce() -> News) {
+        if let Some(shadow) = &self.shadow {
+            shadow.tell(news());
+        }
     }
 
     fn now(&self) -> Stamp {

@@ -4,6 +4,8 @@
 //! - [`dispatch`]: the task that owns the admission core and every request in flight
 //! - [`engines`]: links to the engines
 //! - [`frontend`]: gRPC for clients and operators
+//! - [`replay`]: the core and the engines' planners in virtual time (pure)
+//! - [`shadow`]: one other budget, replayed on the live arrivals
 //! - [`text`]: text to tokens and back
 //! - [`request`], [`record`]: what is asked for, and what is stamped of it
 //! - [`telemetry`], [`metrics`], [`otlp`]: what is told about requests
@@ -18,8 +20,10 @@ pub mod frontend;
 pub mod metrics;
 pub mod otlp;
 pub mod record;
+pub mod replay;
 pub mod request;
 pub mod server;
+pub mod shadow;
 pub mod telemetry;
 pub mod text;
 pub mod watchdog;

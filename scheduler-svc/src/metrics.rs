@@ -3,18 +3,21 @@
 //! - [`declared`]: every metric, with its unit, help, labels and buckets
 //! - [`events`]: what is counted as it happens
 //! - [`gauges`]: what is set when a scrape asks
+//! - [`shadow`]: what a shadow predicts
 //! - [`tenants`]: what is counted per tenant
 //! - [`traces`]: what became of exported traces
 
 pub mod declared;
 pub mod events;
 pub mod gauges;
+pub mod shadow;
 pub mod tenants;
 pub mod traces;
 
 pub use declared::{ALL, BLOCKED};
 pub use events::{CancelledBy, FINISHES, Metrics, SEGMENTS};
 pub use gauges::{EngineGauges, count_engine, set_budget, set_gauges};
+pub use shadow::ShadowMetrics;
 pub use tenants::Tenants;
 pub use traces::{TraceDrop, TraceMetrics};
 
@@ -78,6 +81,7 @@ mod tests {
             set_budget(&Budget::default(), 1, false, 2048);
             count_engine("firstlight_link_attachments_total", "e", 1);
             count_engine("firstlight_link_losses_total", "e", 1);
+            ShadowMetrics::new("s").ttft.record(1.0);
         });
         let page = recorder.handle().render();
         let types: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();

@@ -153,6 +153,14 @@ impl Record {
         ])
     }
 
+    /// Segments `dispatch` and `return`, ns, where all stamps and the engine's clock are known.
+    pub fn hand_overs(&self) -> Option<(i64, i64)> {
+        let (first, engine, admitted) = (self.first_token?, self.engine.as_ref()?, self.admitted.as_ref()?);
+        let clock = Offset::from_wire(self.engine_clock.as_deref()?);
+        let [received, sampled] = [engine.received_ns, engine.first_token_ns].map(Stamp::from_wire);
+        Some((clock.to_ours(received?).since(admitted.at), first.since(clock.to_ours(sampled?))))
+    }
+
     /// The request's own timeline, for the last message of its stream.
     pub fn timeline(&self, domain: &v1::ClockDomain) -> v1::Timeline {
         v1::Timeline {

@@ -33,6 +33,7 @@ use crate::{
     },
     metrics::{Metrics, Tenants},
     otlp,
+    shadow::{Shadow, ShadowPolicy},
     telemetry::Telemetry,
     text::Tokenizer,
     watchdog,
@@ -107,12 +108,19 @@ pub async fn start(flags: Flags, shutdown: Shutdown) -> anyhow::Result<Running> 
     let admin_listener = bind("--admin-listen", flags.admin_listen).await?;
     let (addr, admin_addr) = (listener.local_addr()?, admin_listener.local_addr()?);
 
+    let shadow = match &flags.shadow_policy {
+        Some(path) => Some(ShadowPolicy::load(path, &budgets).context("--shadow-policy")?),
+        None => None,
+    };
+    let (feed, shadow) = shadow.map(|policy| Shadow::fed(policy, telemetry.clock)).unzip();
+
     let (events, event_receiver) = mpsc::channel(EVENT_BUFFER);
     let config = dispatch::Config {
         budgets,
         model_name: flags.model_name.clone(),
         stream_buffer: flags.stream_buffer as usize,
         injections: injections.clone(),
+        shadow: feed,
     };
     let (dispatch, dispatcher) =
         Dispatch::new(config, telemetry.clone(), event_receiver).map_err(dispatch::budget_wire::invalid)?;
@@ -158,6 +166,9 @@ pub async fn start(flags: Flags, shutdown: Shutdown) -> anyhow::Result<Running> 
     spawn(&mut tasks, dispatch.run(done.clone()));
     if let Some(exporter) = exporter {
         spawn(&mut tasks, exporter.run(done.clone()));
+    }
+    if let Some(shadow) = shadow {
+        spawn(&mut tasks, shadow.run(done.clone()));
     }
     spawn(&mut tasks, roster.run(links, done.clone()));
     spawn(&mut tasks, watchdog::run(dispatcher.clone(), telemetry, stall, stalled, done.clone()));

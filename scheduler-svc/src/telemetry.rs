@@ -50,6 +50,25 @@ impl Telemetry {
         }
     }
 
+    /// An engine's forward ended.
+    pub fn forward(&self, engine: &str, step: &v1::Step) {
+        if !self.spans.is_watched() {
+            return;
+        }
+        let dropped = self.spans.publish_forward(v1::Forward {
+            engine: engine.to_owned(),
+            start_ns: step.start_ns,
+            end_ns: step.end_ns,
+            prefill_rows: step.prefill_rows,
+            prefill_tokens: step.prefill_tokens,
+            decode_rows: step.rows.saturating_sub(step.prefill_rows),
+            bucket: step.bucket,
+            attended: step.attended,
+            active: step.active,
+        });
+        self.metrics.spans_dropped.increment(dropped);
+    }
+
     /// A request finished with a result.
     pub fn finished(&self, record: &Record, reason: v1::FinishReason) {
         let outcome = outcome(reason);

@@ -37,6 +37,24 @@ pub async fn run(pair: &Pair, flags: &[&str]) -> Value {
     ended.results
 }
 
+/// Runs another subcommand of `bench-client` against a pair to its end; what it wrote with `--json-out`.
+///
+/// # Panics
+/// When it fails.
+pub async fn to_json(pair: &Pair, subcommand: &str, flags: &[&str]) -> Value {
+    let folder = assets::scratch_folder();
+    let file = folder.join("out.json");
+    let mut command = against(pair, subcommand, flags);
+    command.arg("--json-out").arg(&file);
+    let ended =
+        wait::within_patience("the end of bench-client", command.output()).await.expect("bench-client");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "bench-client {subcommand} {flags:?}: {}\n{said}", ended.status);
+    let json = std::fs::read(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+    let _ = std::fs::remove_dir_all(folder);
+    serde_json::from_slice(&json).expect("what --json-out wrote")
+}
+
 /// Starts `bench-client run` with `flags`.
 ///
 /// # Panics

@@ -54,6 +54,7 @@ fn every_flag_the_documents_name_exists() {
         help("bench-client", &["diff"]),
         help("bench-client", &["sweep"]),
         help("bench-client", &["explain"]),
+        help("bench-client", &["whatif"]),
     ];
     let known: BTreeSet<&str> =
         pages.iter().flat_map(|page| flags(page)).chain(FOREIGN).chain(SCRIPTS).collect();

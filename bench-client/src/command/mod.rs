@@ -5,6 +5,7 @@
 //! - [`diff`]: what moved between two sets of runs
 //! - [`sweep`]: a grid of runs
 //! - [`explain`]: why one request waited
+//! - [`whatif`]: another budget on recorded traffic
 //! - [`report`]: one HTML file of a run
 //! - [`progress`]: the live line of a run
 
@@ -15,3 +16,4 @@ pub mod progress;
 pub mod report;
 pub mod run;
 pub mod sweep;
+pub mod whatif;

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use crate::load::dataset::{
     Dataset, Fit,
     lengths::{Lengths, made_up},
-    lines, read, sharegpt, traces,
+    lines, read, recorded, sharegpt, traces,
 };
 
 /// The dataset, and how it is fitted to the server.
@@ -62,6 +62,8 @@ pub enum Kind {
     Burstgpt,
     /// Azure LLM trace CSV: times and lengths.
     Azure,
+    /// What `run --jsonl-out` wrote: times and lengths.
+    Recorded,
 }
 
 impl DatasetFlags {
@@ -87,6 +89,7 @@ impl DatasetFlags {
                 Kind::Mooncake => traces::mooncake(&text),
                 Kind::Burstgpt => traces::burstgpt(&text),
                 Kind::Azure => traces::azure(&text),
+                Kind::Recorded => recorded::rows(&text),
                 Kind::Lines | Kind::Random => Ok(lines(&text)),
             };
             rows.with_context(|| path.display().to_string())?

@@ -8,6 +8,7 @@
 //! - [`sweep`]: `bench-client sweep`
 //! - [`sampling`]: how tokens are chosen
 //! - [`server`]: where the services are
+//! - [`whatif`]: `bench-client whatif`
 
 pub mod budget;
 pub mod dataset;
@@ -17,6 +18,7 @@ pub mod run;
 pub mod sampling;
 pub mod server;
 pub mod sweep;
+pub mod whatif;
 
 use std::path::PathBuf;
 
@@ -47,7 +49,10 @@ const EXAMPLES: &str = "Examples:
   bench-client sweep --vary request-rate=5,10,20,40 --num-requests 200 --slo ttft=500ms
   bench-client diff before.jsonl after.jsonl --fail-if 'ttft_p99>+5%'
   bench-client report run.json --jsonl run.jsonl -o report.html
-  bench-client explain REQUEST_ID";
+  bench-client explain REQUEST_ID
+  bench-client run --jsonl-out run.jsonl --forwards-out forwards.jsonl
+  bench-client whatif run.jsonl --forwards forwards.jsonl --set prefill_max_batch_size=64
+  bench-client whatif run.jsonl --forwards forwards.jsonl --search --slo ttft=500ms --verify";
 
 /// Subcommands.
 #[derive(Subcommand, Debug)]
@@ -64,6 +69,8 @@ pub enum Command {
     Report(ReportFlags),
     /// Tells why a recent request waited, and who held the limit.
     Explain(ExplainFlags),
+    /// Replays recorded arrivals under another budget, in virtual time, and predicts what it would do.
+    Whatif(Box<whatif::WhatIfFlags>),
 }
 
 /// `bench-client complete`

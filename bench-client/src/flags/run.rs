@@ -122,6 +122,7 @@ impl OutputFlags {
         Self {
             run_label: label.to_owned(),
             json_out: None,
+            forwards_out: None,
             jsonl_out: None,
             csv_out: None,
             html_out: None,
@@ -148,6 +149,9 @@ pub struct OutputFlags {
     /// Write one JSON object per request.
     #[arg(long, value_name = "FILE")]
     pub jsonl_out: Option<PathBuf>,
+    /// Write what the pair costs, one JSON object per forward of its engines, for `whatif`.
+    #[arg(long, value_name = "FILE")]
+    pub forwards_out: Option<PathBuf>,
     /// Write one CSV line per request.
     #[arg(long, value_name = "FILE")]
     pub csv_out: Option<PathBuf>,

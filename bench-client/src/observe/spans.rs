@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use firstlight_proto::{
     inject::loss::{Loss, Share},
-    v1::{EngineTimeline, SchedulerTimeline, SpanBatch, SpanEvent, span},
+    v1::{EngineTimeline, Forward, SchedulerTimeline, SpanBatch, SpanEvent, span},
 };
 
 /// An engine's view of one attempt, and the ways it came.
@@ -33,6 +33,7 @@ pub struct Heard {
 #[derive(Clone, Debug, Default)]
 pub struct SpanStore {
     requests: HashMap<String, Heard>,
+    forwards: Vec<Forward>,
     dropped: u64,
 }
 
@@ -40,6 +41,7 @@ impl SpanStore {
     /// Takes in a batch.
     pub fn add(&mut self, batch: SpanBatch) {
         self.dropped += batch.dropped;
+        self.forwards.extend(batch.forwards);
         for span in batch.spans {
             let finished = span.event() == SpanEvent::Finished;
             let heard = self.requests.entry(span.request_id).or_default();
@@ -63,6 +65,11 @@ impl SpanStore {
     /// What was heard of a request.
     pub fn get(&self, request_id: &str) -> Option<&Heard> {
         self.requests.get(request_id)
+    }
+
+    /// Forwards of all engines, as they ended; none when they were not asked for.
+    pub fn forwards(&self) -> &[Forward] {
+        &self.forwards
     }
 
     /// Forgets the spans of a share of requests, as a network would that loses them.

@@ -66,19 +66,27 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Opens all streams for `run_label`; returns when the services have accepted them.
+    /// Opens all streams for `run_label`, with the engines' forwards if asked; returns when the services have
+    /// accepted them.
     ///
     /// # Errors
     /// When a service refuses.
-    pub async fn open(scheduler: Channel, routes: &[Route], run_label: &str) -> Result<Self, Status> {
+    pub async fn open(
+        scheduler: Channel,
+        routes: &[Route],
+        run_label: &str,
+        forwards: bool,
+    ) -> Result<Self, Status> {
         let mut watch = Self {
             store: Arc::new(Mutex::new(SpanStore::default())),
             streams: JoinSet::new(),
             stop: CancellationToken::new(),
         };
-        watch.follow(scheduler, run_label, true).await?;
+        let of_run = WatchSpansRequest { run_label: run_label.into(), buffer: BUFFER, ..Default::default() };
+        let from_scheduler = WatchSpansRequest { relay_engines: true, forwards, ..of_run.clone() };
+        watch.follow(scheduler, from_scheduler).await?;
         for channel in routes.iter().filter_map(|r| r.direct.clone()) {
-            watch.follow(channel, run_label, false).await?;
+            watch.follow(channel, of_run.clone()).await?;
         }
         Ok(watch)
     }
@@ -98,9 +106,7 @@ impl Watch {
         std::mem::take(&mut *lock(&self.store))
     }
 
-    async fn follow(&mut self, channel: Channel, run_label: &str, relay_engines: bool) -> Result<(), Status> {
-        let run_label = run_label.to_owned();
-        let request = WatchSpansRequest { run_label, buffer: BUFFER, relay_engines, ..Default::default() };
+    async fn follow(&mut self, channel: Channel, request: WatchSpansRequest) -> Result<(), Status> {
         let mut client = TelemetryClient::new(channel).max_decoding_message_size(64 << 20);
         let mut stream = client.watch_spans(request.clone()).await?.into_inner();
         let (store, stop) = (Arc::clone(&self.store), self.stop.clone());

@@ -73,6 +73,7 @@ pub fn row(request: &Joined<'_>, results: &Results) -> Vec<(String, Value)> {
     put("outcome", json!(outcome));
     put("error", error);
     put("submit_start_ns", json!(r.submit_start.ns()));
+    put("max_new_tokens", json!(r.max_new_tokens));
     put("prompt_tokens", json!(r.prompt_tokens));
     put("cached_tokens", json!(r.cached_tokens));
     put("output_tokens", json!(r.output_tokens()));

@@ -14,17 +14,44 @@ pub struct Slo {
     latency_ns: Option<i64>,
 }
 
+/// What a request that completed is judged by, ns; `None` where there is nothing to judge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Judged {
+    /// First token − intended send time.
+    pub ttft_ns: Option<i64>,
+    /// Time per token after the first.
+    pub tpot_ns: Option<i64>,
+    /// Longest gap between two messages.
+    pub longest_gap_ns: Option<i64>,
+    /// End − intended send time.
+    pub latency_ns: Option<i64>,
+}
+
 impl Slo {
     /// Whether a request completed within every objective.
     pub fn met(&self, r: &Record) -> bool {
+        let judged = Judged {
+            ttft_ns: r.ttft_ns(),
+            tpot_ns: r.tpot_ns(),
+            longest_gap_ns: r.gaps().map(|g| g.0).max(),
+            latency_ns: r.latency_ns(),
+        };
+        r.completed() && r.first_token().is_some() && self.holds(judged)
+    }
+
+    /// Whether gaps between messages are judged.
+    pub fn judges_gaps(&self) -> bool {
+        self.itl_ns.is_some()
+    }
+
+    /// Whether a completed request is within every objective.
+    pub fn holds(&self, judged: Judged) -> bool {
         let within =
             |most: Option<i64>, value: Option<i64>| most.is_none_or(|m| value.is_none_or(|v| v <= m));
-        r.completed()
-            && r.first_token().is_some()
-            && within(self.ttft_ns, r.ttft_ns())
-            && within(self.tpot_ns, r.tpot_ns())
-            && within(self.itl_ns, r.gaps().map(|g| g.0).max())
-            && within(self.latency_ns, r.latency_ns())
+        within(self.ttft_ns, judged.ttft_ns)
+            && within(self.tpot_ns, judged.tpot_ns)
+            && within(self.itl_ns, judged.longest_gap_ns)
+            && within(self.latency_ns, judged.latency_ns)
     }
 }
 

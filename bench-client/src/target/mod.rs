@@ -36,6 +36,7 @@ pub enum Prompt {
 
 /// A server under load.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a run has one")]
 pub enum Target {
     /// scheduler-svc over gRPC.
     Firstlight(Firstlight),
@@ -47,6 +48,7 @@ impl Target {
     /// Sends one request and reads its answer to the end, filling in `record`; `on_message` sees the
     /// record after every message that brought tokens.
     pub async fn generate(&self, ask: Ask, record: &mut Record, mut on_message: impl FnMut(&Record)) {
+        record.max_new_tokens = ask.max_new_tokens;
         match self {
             Self::Firstlight(server) => {
                 let seen = |record: &Record, message: &firstlight::Message<'_>| {

@@ -52,6 +52,8 @@ pub struct Record {
     pub ended: Option<Stamp>,
     /// How it ended.
     pub outcome: Outcome,
+    /// Tokens it was allowed to generate; 0 before it was asked.
+    pub max_new_tokens: u32,
     /// Prompt length, when the server said it.
     pub prompt_tokens: Option<u32>,
     /// Output tokens by the server's final count, where it differs from message by message.
@@ -78,6 +80,7 @@ impl Record {
             arrivals: Vec::new(),
             ended: None,
             outcome: Outcome::Failed { kind: "interrupted", message: "the run was interrupted".to_owned() },
+            max_new_tokens: 0,
             prompt_tokens: None,
             counted_tokens: None,
             cached_tokens: None,

@@ -6,10 +6,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::planner::{ForwardKind, ForwardPlan};
 
+/// Whatever tells how long a forward takes: a [`CostModel`], or one with noise around it.
+pub trait Cost {
+    /// How long the next forward takes; it has this load.
+    fn next(&mut self, load: Load) -> Duration;
+}
+
+impl Cost for CostModel {
+    fn next(&mut self, load: Load) -> Duration {
+        self.forward(load)
+    }
+}
+
 /// A linear model of forward time. A prefill forward costs
-/// `prefill_base + rows · prefill_row + tokens · prefill_token + attended · attend`, a decode forward
-/// `decode_base + bucket · decode_row + attended · attend`, where `attended` counts pairs of a token and a position
-/// it looks at. A mixed forward costs a prefill forward plus its decode rows. All in microseconds, then scaled.
+/// `prefill_base + rows · prefill_row + tokens · prefill_token + attended · prefill_attend`, a decode forward
+/// `decode_base + bucket · decode_row + attended · decode_attend`, where `attended` counts pairs of a token and a
+/// position it looks at. A mixed forward costs a prefill forward plus its decode rows. All in microseconds, then
+/// scaled.
 ///
 /// The defaults give the shape of a small model on a data-centre GPU: 16 short prompts in about 10 ms, 64 decode
 /// rows in about 5 ms.
@@ -26,8 +39,10 @@ pub struct CostModel {
     pub decode_base_us: f64,
     /// Cost of each row of the bucket, padding included, µs.
     pub decode_row_us: f64,
-    /// Cost of each pair of a token and a position it attends to, µs.
-    pub attend_us: f64,
+    /// Cost of each pair of a token and a position it attends to, in forwards that hold prompt rows, µs.
+    pub prefill_attend_us: f64,
+    /// The same in decode forwards, µs.
+    pub decode_attend_us: f64,
     /// Sizes that decode forwards are padded to, ascending. Empty: no padding.
     pub buckets: Vec<u32>,
     /// Factor on everything; 0 makes forwards free.
@@ -42,7 +57,8 @@ impl Default for CostModel {
             prefill_token_us: 6.0,
             decode_base_us: 3500.0,
             decode_row_us: 20.0,
-            attend_us: 0.002,
+            prefill_attend_us: 0.002,
+            decode_attend_us: 0.002,
             buckets: vec![1, 2, 4, 8, 16, 32, 64, 128, 256],
             scale: 1.0,
         }
@@ -99,15 +115,20 @@ impl CostModel {
 
     /// How long a forward with this load takes.
     pub fn forward(&self, load: Load) -> Duration {
-        let mut us = load.attended as f64 * self.attend_us;
-        if load.prefill_rows > 0 {
-            us += self.prefill_base_us
+        let attended = load.attended as f64;
+        let us = if load.prefill_rows > 0 {
+            self.prefill_base_us
                 + load.prefill_rows as f64 * self.prefill_row_us
                 + load.prefill_tokens as f64 * self.prefill_token_us
-                + load.decode_rows as f64 * self.decode_row_us;
+                + load.decode_rows as f64 * self.decode_row_us
+                + attended * self.prefill_attend_us
         } else if load.decode_rows > 0 {
-            us += self.decode_base_us + self.bucket(load.decode_rows) as f64 * self.decode_row_us;
-        }
+            self.decode_base_us
+                + self.bucket(load.decode_rows) as f64 * self.decode_row_us
+                + attended * self.decode_attend_us
+        } else {
+            0.0
+        };
         Duration::try_from_secs_f64(us * self.scale / 1e6).unwrap_or(Duration::ZERO)
     }
 
@@ -131,7 +152,7 @@ mod tests {
 
     #[test]
     fn decode_rows_cost_the_bucket_they_are_padded_to() {
-        let cost = CostModel { attend_us: 0.0, ..CostModel::default() };
+        let cost = CostModel { decode_attend_us: 0.0, ..CostModel::default() };
         assert_eq!(cost.forward(decode(33, 0)), cost.forward(decode(64, 0)));
         assert!(cost.forward(decode(32, 0)) < cost.forward(decode(33, 0)));
         assert_eq!(cost.bucket(1000), 1000, "beyond the largest bucket nothing is padded");

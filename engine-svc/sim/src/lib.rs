@@ -6,10 +6,12 @@
 //! - [`kv`]: the pool of KV blocks: reference counts, copy-on-write, prefix cache, eviction
 //! - [`planner`]: which rows the next forward holds: inbox, chunked prefill, decode groups, preemption
 //! - [`cost`]: how long a forward takes, by rows, tokens and KV length
+//! - [`fit`]: a cost model from forwards that really ran
 //! - [`replay`]: the planner and the cost model as an engine in virtual time
 //! - [`wait`]: why a sequence waited between its arrival and its first forward
 
 pub mod cost;
+pub mod fit;
 pub mod kv;
 pub mod planner;
 pub mod replay;

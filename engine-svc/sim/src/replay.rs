@@ -2,7 +2,7 @@
 //! what time it is, so that a replay decides when requests arrive.
 
 use crate::{
-    cost::{CostModel, Load},
+    cost::{Cost, CostModel, Load},
     planner::{BatchId, ForwardPlan, Limits, NewSequence, Outcome, Planner, SeqId},
 };
 
@@ -11,9 +11,9 @@ const TOKEN: u32 = 0;
 
 /// An engine without a clock. Times are ns of the replay.
 #[derive(Debug)]
-pub struct VirtualEngine {
+pub struct VirtualEngine<C = CostModel> {
     planner: Planner,
-    cost: CostModel,
+    cost: C,
     /// Which forward of the step comes next.
     turn: usize,
     running: Option<(ForwardPlan, i64)>,
@@ -28,10 +28,10 @@ pub struct Started {
     pub ends: i64,
 }
 
-impl VirtualEngine {
+impl<C: Cost> VirtualEngine<C> {
     /// An engine that runs `planner` at the speed of `cost`. Sequences end by length only: give the planner's shape
     /// no EOS ids.
-    pub fn new(planner: Planner, cost: CostModel) -> Self {
+    pub fn new(planner: Planner, cost: C) -> Self {
         Self { planner, cost, turn: 0, running: None }
     }
 
@@ -48,6 +48,11 @@ impl VirtualEngine {
     /// Other limits from the next forward on.
     pub fn set_limits(&mut self, limits: Limits) {
         self.planner.set_limits(limits);
+    }
+
+    /// Other costs from the next forward on.
+    pub fn set_cost(&mut self, cost: C) {
+        self.cost = cost;
     }
 
     /// The planner, to look at.
@@ -71,7 +76,7 @@ impl VirtualEngine {
             self.turn = 0;
             return None;
         };
-        let took = self.cost.forward(Load::from(&plan));
+        let took = self.cost.next(Load::from(&plan));
         let ends = now + i64::try_from(took.as_nanos()).unwrap_or(i64::MAX);
         self.running = Some((plan.clone(), ends));
         Some(Started { plan, ends })
@@ -105,7 +110,8 @@ mod tests {
             prefill_token_us: 0.0,
             decode_base_us: us,
             decode_row_us: 0.0,
-            attend_us: 0.0,
+            prefill_attend_us: 0.0,
+            decode_attend_us: 0.0,
             ..CostModel::default()
         };
         VirtualEngine::new(Planner::new(shape, limits, KvPool::new(100, 16)), cost)

@@ -187,6 +187,7 @@ impl Live {
             dtype: model.dtype.clone(),
             threads: model.threads as u32,
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            mixed: self.config.mixed,
         };
         let config = StepConfig {
             clock: self.identity.clock,

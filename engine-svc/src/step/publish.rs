@@ -7,7 +7,10 @@ use firstlight_proto::{
     error::Failure,
     v1::{self, SpanEvent, engine_message::Message},
 };
-use firstlight_sim::planner::{End, ForwardKind, ForwardPlan, Outcome, SeqId};
+use firstlight_sim::{
+    cost::Load,
+    planner::{End, ForwardKind, ForwardPlan, Outcome, SeqId},
+};
 use tonic::Status;
 
 use super::{AttachmentKey, run::StepLoop, running::Running};
@@ -113,7 +116,7 @@ impl StepLoop {
     }
 
     pub(super) fn report(&mut self, plan: &ForwardPlan, start: Stamp, end: Stamp) {
-        let rows = plan.rows.len();
+        let (rows, load) = (plan.rows.len(), Load::from(plan));
         let bucket = match plan.kind {
             ForwardKind::Decode => self.backend.decode_bucket(rows),
             ForwardKind::Prefill | ForwardKind::Mixed => rows,
@@ -125,7 +128,9 @@ impl StepLoop {
             end_ns: end.ns(),
             rows: rows as u32,
             bucket: bucket as u32,
-            prefill_tokens: plan.prefill_tokens() as u32,
+            prefill_rows: load.prefill_rows as u32,
+            prefill_tokens: load.prefill_tokens as u32,
+            attended: load.attended as u64,
             kv_tokens: plan.kv_tokens() as u64,
             cached_tokens: plan.cached_tokens as u32,
             ..v1::Step::default()

@@ -56,7 +56,8 @@ pub fn forwards_of(ms: u32) -> CostModel {
         prefill_token_us: 0.0,
         decode_base_us: us,
         decode_row_us: 0.0,
-        attend_us: 0.0,
+        prefill_attend_us: 0.0,
+        decode_attend_us: 0.0,
         ..CostModel::default()
     }
 }

@@ -1,5 +1,5 @@
-//! Spans as they happen, to whoever watches. Each watcher has a bounded buffer: a slow reader loses the
-//! oldest spans and is told how many.
+//! Spans and forwards as they happen, to whoever watches. Each watcher has a bounded buffer: a slow reader
+//! loses the oldest and is told how many.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -24,7 +24,7 @@ use crate::{
 const DEFAULT_BUFFER: u32 = 65_536;
 /// Largest buffer.
 const MAX_BUFFER: u32 = 1 << 20;
-/// Spans in one batch.
+/// Spans and forwards in one batch.
 const MAX_BATCH: usize = 512;
 
 /// All watchers of this service.
@@ -47,7 +47,7 @@ impl SpanHub {
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    /// Gives `span` to every watcher that asked for it. Spans dropped for slow watchers by it.
+    /// Gives `span` to every watcher that asked for it. What was dropped for slow watchers by it.
     pub fn publish(&self, span: v1::Span) -> u64 {
         let loss = match span.timeline {
             Some(v1::span::Timeline::Engine(_)) => Loss::EngineSpans,
@@ -56,11 +56,19 @@ impl SpanHub {
         if self.losing.takes(loss, &span.request_id) {
             return 0;
         }
+        self.offer(&News::Span(Arc::new(span)))
+    }
+
+    /// Gives `forward` to every watcher that asked for forwards. What was dropped for slow watchers by it.
+    pub fn publish_forward(&self, forward: v1::Forward) -> u64 {
+        self.offer(&News::Forward(Arc::new(forward)))
+    }
+
+    fn offer(&self, news: &News) -> u64 {
         let mut watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
         watchers.retain(|watcher| watcher.strong_count() > 0);
         self.count.store(watchers.len(), Ordering::Relaxed);
-        let span = Arc::new(span);
-        watchers.iter().filter_map(Weak::upgrade).map(|watcher| watcher.offer(&span)).sum()
+        watchers.iter().filter_map(Weak::upgrade).map(|watcher| watcher.offer(news)).sum()
     }
 
     /// Starts watching. `name` and `domain` are of this service.
@@ -85,6 +93,7 @@ impl SpanHub {
             ids: request.request_ids.into_iter().collect(),
             run_label: request.run_label,
             relayed: request.relay_engines,
+            forwards: request.forwards,
             capacity: buffer as usize,
             queue: Mutex::default(),
             waker: AtomicWaker::new(),
@@ -101,33 +110,49 @@ struct Watcher {
     ids: HashSet<String>,
     run_label: String,
     relayed: bool,
+    forwards: bool,
     capacity: usize,
     queue: Mutex<Queue>,
     waker: AtomicWaker,
 }
 
+/// What watchers are told.
+#[derive(Clone, Debug)]
+enum News {
+    Span(Arc<v1::Span>),
+    Forward(Arc<v1::Forward>),
+}
+
 #[derive(Debug, Default)]
 struct Queue {
-    spans: VecDeque<Arc<v1::Span>>,
+    news: VecDeque<News>,
     dropped: u64,
 }
 
 impl Watcher {
-    /// Takes the span if it was asked for; 1 when an older one had to go for it.
-    fn offer(&self, span: &Arc<v1::Span>) -> u64 {
-        let wanted = (self.ids.is_empty() || self.ids.contains(&span.request_id))
-            && (self.run_label.is_empty() || self.run_label == span.run_label)
-            && (self.relayed || !span.relayed);
-        if !wanted {
+    fn wants(&self, news: &News) -> bool {
+        match news {
+            News::Span(span) => {
+                (self.ids.is_empty() || self.ids.contains(&span.request_id))
+                    && (self.run_label.is_empty() || self.run_label == span.run_label)
+                    && (self.relayed || !span.relayed)
+            }
+            News::Forward(_) => self.forwards,
+        }
+    }
+
+    /// Takes the news if they were asked for; 1 when older ones had to go for them.
+    fn offer(&self, news: &News) -> u64 {
+        if !self.wants(news) {
             return 0;
         }
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let full = queue.spans.len() >= self.capacity;
+        let full = queue.news.len() >= self.capacity;
         if full {
-            queue.spans.pop_front();
+            queue.news.pop_front();
             queue.dropped += 1;
         }
-        queue.spans.push_back(span.clone());
+        queue.news.push_back(news.clone());
         drop(queue);
         self.waker.wake();
         u64::from(full)
@@ -148,19 +173,26 @@ impl Stream for SpanStream {
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.watcher.waker.register(cx.waker());
         let mut queue = self.watcher.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        if queue.spans.is_empty() {
+        if queue.news.is_empty() {
             return Poll::Pending;
         }
-        let most = queue.spans.len().min(MAX_BATCH);
-        let spans: Vec<_> = queue.spans.drain(..most).collect();
+        let most = queue.news.len().min(MAX_BATCH);
+        let news: Vec<_> = queue.news.drain(..most).collect();
         let dropped = std::mem::take(&mut queue.dropped);
         drop(queue);
-        Poll::Ready(Some(Ok(v1::SpanBatch {
-            spans: spans.into_iter().map(Arc::unwrap_or_clone).collect(),
+        let mut batch = v1::SpanBatch {
             dropped,
             domain: Some(self.domain.clone()),
             name: self.name.clone(),
-        })))
+            ..v1::SpanBatch::default()
+        };
+        for news in news {
+            match news {
+                News::Span(span) => batch.spans.push(Arc::unwrap_or_clone(span)),
+                News::Forward(forward) => batch.forwards.push(Arc::unwrap_or_clone(forward)),
+            }
+        }
+        Poll::Ready(Some(Ok(batch)))
     }
 }
 
@@ -205,6 +237,18 @@ mod tests {
         }
         assert_eq!(ids(&one.next().await.unwrap().unwrap()), ["a"]);
         assert_eq!(ids(&all.next().await.unwrap().unwrap()), ["a", "b", "a"]);
+    }
+
+    #[tokio::test]
+    async fn forwards_come_to_those_who_ask_for_them_among_the_spans() {
+        let hub = SpanHub::default();
+        let mut with = watch(&hub, v1::WatchSpansRequest { forwards: true, ..Default::default() });
+        let mut without = watch(&hub, v1::WatchSpansRequest::default());
+        hub.publish_forward(v1::Forward { decode_rows: 7, ..Default::default() });
+        hub.publish(span("a", "", false));
+        let batch = with.next().await.unwrap().unwrap();
+        assert_eq!((ids(&batch), batch.forwards[0].decode_rows), (vec!["a"], 7));
+        assert!(without.next().await.unwrap().unwrap().forwards.is_empty());
     }
 
     #[test]

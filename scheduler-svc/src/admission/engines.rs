@@ -1,6 +1,9 @@
 //! Engines: what each attachment was sent, how much credit and room it has, and which one is next.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet, VecDeque},
+};
 
 use super::{
     book::List,
@@ -26,7 +29,13 @@ pub(super) struct Engine {
     sent: VecDeque<Sent>,
     /// Blocks that all active requests can come to hold.
     worst: u64,
+    /// Its place among those with credit; `None` without.
+    rank: Option<Rank>,
 }
+
+/// The order in which engines with credit are sent rounds, the last one first: not full, most room in tokens,
+/// fewest active, and of equals the one attached first.
+type Rank = (bool, u64, Reverse<u32>, Reverse<EngineId>);
 
 /// A round on its way.
 #[derive(Debug)]
@@ -50,11 +59,12 @@ impl Engine {
             next_seq: 1,
             sent: VecDeque::new(),
             worst: 0,
+            rank: None,
         }
     }
 
     /// Whether another round may be sent now.
-    pub fn has_credit(&self, budget: &Budget) -> bool {
+    fn has_credit(&self, budget: &Budget) -> bool {
         self.unbegun() < budget.admit_ahead as usize
     }
 
@@ -126,6 +136,14 @@ impl Engine {
         self.forget_settled();
     }
 
+    fn rank(&self, id: EngineId, budget: &Budget) -> Option<Rank> {
+        self.has_credit(budget).then(|| {
+            let room = u64::from(self.blocks_left(budget).0) * u64::from(self.geometry.block_size.0);
+            let full = self.active >= self.geometry.max_sequences;
+            (!full, room, Reverse(self.active), Reverse(id))
+        })
+    }
+
     fn forget_settled(&mut self) {
         while self.sent.front().is_some_and(|s| s.begun && (s.seq <= self.last_seq || s.left == 0)) {
             self.sent.pop_front();
@@ -133,61 +151,84 @@ impl Engine {
     }
 }
 
-/// All attachments.
+/// All attachments, and those with credit in the order they are to be used: a round costs the same with one engine
+/// and with a thousand.
 #[derive(Debug, Default)]
-pub(super) struct Engines(BTreeMap<EngineId, Engine>);
+pub(super) struct Engines {
+    accounts: BTreeMap<EngineId, Engine>,
+    ready: BTreeSet<Rank>,
+}
 
 impl Engines {
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.accounts.len()
     }
 
-    pub fn attach(&mut self, id: EngineId, geometry: Geometry) {
-        self.0.insert(id, Engine::new(geometry));
+    pub fn attach(&mut self, id: EngineId, geometry: Geometry, budget: &Budget) {
+        self.detach(id);
+        self.accounts.insert(id, Engine::new(geometry));
+        self.change(id, budget, |_| ());
     }
 
     pub fn detach(&mut self, id: EngineId) -> Option<Engine> {
-        self.0.remove(&id)
+        let engine = self.accounts.remove(&id)?;
+        if let Some(rank) = &engine.rank {
+            self.ready.remove(rank);
+        }
+        Some(engine)
     }
 
     pub fn get(&self, id: EngineId) -> Option<&Engine> {
-        self.0.get(&id)
+        self.accounts.get(&id)
     }
 
-    pub fn get_mut(&mut self, id: EngineId) -> Option<&mut Engine> {
-        self.0.get_mut(&id)
+    /// Changes the account of an engine; `None` when it is not attached.
+    pub fn change<T>(
+        &mut self,
+        id: EngineId,
+        budget: &Budget,
+        change: impl FnOnce(&mut Engine) -> T,
+    ) -> Option<T> {
+        let engine = self.accounts.get_mut(&id)?;
+        let changed = change(engine);
+        let rank = engine.rank(id, budget);
+        if engine.rank != rank {
+            if let Some(old) = std::mem::replace(&mut engine.rank, rank) {
+                self.ready.remove(&old);
+            }
+            self.ready.extend(rank);
+        }
+        Some(changed)
+    }
+
+    /// Another budget is in force: credit and room are judged anew.
+    pub fn rank_all(&mut self, budget: &Budget) {
+        for id in self.accounts.keys().copied().collect::<Vec<_>>() {
+            self.change(id, budget, |_| ());
+        }
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (EngineId, &Engine)> {
-        self.0.iter().map(|(id, engine)| (*id, engine))
+        self.accounts.iter().map(|(id, engine)| (*id, engine))
     }
 
     /// Whether some engine may be sent another round now.
-    pub fn any_has_credit(&self, budget: &Budget) -> bool {
-        self.0.values().any(|engine| engine.has_credit(budget))
+    pub fn any_has_credit(&self) -> bool {
+        !self.ready.is_empty()
     }
 
     /// The engine to plan for: of those with credit the one with the most room, if need be among those
     /// that could ever hold `next`. Ties go to the least loaded.
     pub fn choose(&self, budget: &Budget, next: Option<&Request>) -> Option<EngineId> {
-        let most_room = |(id, engine): &(EngineId, &Engine)| {
-            let blocks = u64::from(engine.blocks_left(budget).0);
-            let full = engine.active >= engine.geometry.max_sequences;
-            let room = blocks * u64::from(engine.geometry.block_size.0);
-            (!full, room, std::cmp::Reverse(engine.active), std::cmp::Reverse(*id))
-        };
-        let credited = || self.iter().filter(|(_, engine)| engine.has_credit(budget));
-        let can_hold = |engine: &Engine| next.is_none_or(|next| kv::fits(next, &engine.geometry, budget));
-        credited()
-            .filter(|(_, engine)| can_hold(engine))
-            .max_by_key(most_room)
-            .or_else(|| credited().max_by_key(most_room))
-            .map(|(id, _)| id)
+        let credited = || self.ready.iter().rev().map(|(.., Reverse(id))| *id);
+        let can_hold =
+            |id: &EngineId| next.is_none_or(|next| kv::fits(next, &self.accounts[id].geometry, budget));
+        credited().find(can_hold).or_else(|| credited().next())
     }
 
     /// Whether some attached engine could hold the request if it were empty; `None` when none is attached.
     pub fn could_hold(&self, request: &Request, budget: &Budget) -> Option<bool> {
-        (self.len() > 0).then(|| self.0.values().any(|e| kv::fits(request, &e.geometry, budget)))
+        (self.len() > 0).then(|| self.accounts.values().any(|e| kv::fits(request, &e.geometry, budget)))
     }
 
     /// The largest request that some attached engine could hold: its positions, and that engine.
@@ -196,6 +237,6 @@ impl Engines {
             let pool = u64::from(kv::pool(geometry, budget).0) * u64::from(geometry.block_size.0);
             Tokens(u32::try_from(pool).unwrap_or(u32::MAX).min(geometry.context.0))
         };
-        self.0.values().map(|e| (positions(&e.geometry), &e.geometry)).max_by_key(|(most, _)| *most)
+        self.accounts.values().map(|e| (positions(&e.geometry), &e.geometry)).max_by_key(|(most, _)| *most)
     }
 }

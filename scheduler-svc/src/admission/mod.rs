@@ -222,6 +222,7 @@ impl Admission {
         budget.validate()?;
         let old = std::mem::replace(&mut self.budget, budget);
         let budget = &self.budget;
+        self.engines.rank_all(budget);
         if old.policy != budget.policy {
             self.served = Served::default();
             let name = |book: &Book, slot| policy::lane_name(budget.policy, &book.get(slot).request);

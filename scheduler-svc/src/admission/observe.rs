@@ -18,15 +18,13 @@ impl Admission {
         match report {
             Report::Attached { engine, geometry } => {
                 let requeued = self.lose(now, engine);
-                self.engines.attach(engine, geometry);
+                self.engines.attach(engine, geometry, &self.budget);
                 self.waiting.set_engine_attached(&mut self.book, true, now);
                 requeued
             }
             Report::Lost { engine } => self.lose(now, engine),
             Report::Begun { engine, seq } => {
-                if let Some(engine) = self.engines.get_mut(engine) {
-                    engine.begin(seq);
-                }
+                self.engines.change(engine, &self.budget, |engine| engine.begin(seq));
                 Vec::new()
             }
             Report::Rejected { key } => {
@@ -62,8 +60,7 @@ impl Admission {
         for row in rows {
             self.row(now, row, &mut preempted);
         }
-        let account = self.engines.get_mut(engine).expect("checked above");
-        account.report(free_blocks, last_seq);
+        self.engines.change(engine, &self.budget, |account| account.report(free_blocks, last_seq));
         if let Some(forward) = forward {
             self.learn(engine, &forward);
         }
@@ -124,9 +121,11 @@ impl Admission {
         let Place::Active(Active { engine, seq, promised, worst, .. }) = self.book.get(slot).place else {
             unreachable!("entry {slot:?} is a member of an engine but not active");
         };
-        let account = self.engines.get_mut(engine).expect("active requests are members of attached engines");
-        account.members.remove(&mut self.book, slot);
-        account.part(seq, promised, worst);
+        let book = &mut self.book;
+        self.engines.change(engine, &self.budget, |account| {
+            account.members.remove(book, slot);
+            account.part(seq, promised, worst);
+        });
         self.active -= 1;
     }
 

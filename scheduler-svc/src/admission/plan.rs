@@ -36,7 +36,7 @@ pub(super) struct Draft {
 
 impl Admission {
     pub(super) fn plan_round(&mut self, now: Stamp) -> Option<Round> {
-        if !self.engines.any_has_credit(&self.budget) {
+        if !self.engines.any_has_credit() {
             return None;
         }
         self.turn_away_hopeless_heads(now);
@@ -49,7 +49,9 @@ impl Admission {
         }
         let Draft { engine, seq, batch, stopped_by: bound_by, promised, worst, .. } = draft;
         let requests = batch.len() as u32;
-        self.engines.get_mut(engine).expect("it was chosen").send(requests, promised, worst);
+        let sent =
+            self.engines.change(engine, &self.budget, |account| account.send(requests, promised, worst));
+        debug_assert!(sent.is_some(), "it was chosen");
         self.drain.count(now, requests.into());
         self.last_admission = now;
         Some(Round { engine, seq, at: now, batch, bound_by, budget_version: self.budget_version })
@@ -106,8 +108,8 @@ impl Admission {
             withdrawn: false,
         });
         let resumed = entry.preemptions > 0 || generated.0 > 0;
-        let engine = self.engines.get_mut(draft.engine).expect("it was chosen");
-        engine.members.push_back(&mut self.book, slot);
+        let book = &mut self.book;
+        self.engines.change(draft.engine, &self.budget, |engine| engine.members.push_back(book, slot));
         self.active += 1;
         draft.promised += u64::from(need.blocks.0);
         draft.worst += u64::from(worst.0);

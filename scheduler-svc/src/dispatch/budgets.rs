@@ -60,6 +60,14 @@ impl Budgets {
         Ok(Self { in_force: base.clone(), base, lease: None, classes })
     }
 
+    /// The base with `change` applied; nothing comes into force.
+    ///
+    /// # Errors
+    /// Names the field that is out of range.
+    pub fn with(&self, change: &v1::Budget) -> Result<Budget, Failure> {
+        budget_wire::apply(&self.base, change, &mut self.classes.clone())
+    }
+
     /// What admission goes by.
     pub fn in_force(&self) -> &Budget {
         &self.in_force

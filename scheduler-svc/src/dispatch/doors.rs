@@ -9,10 +9,11 @@ use super::{
     inflight::{InFlight, Live},
 };
 use crate::{
-    admission::{Key, Request, TurnedAway, Withdrawn},
+    admission::{Key, Request, Tokens, TurnedAway, Withdrawn},
     metrics::CancelledBy,
     record::{Record, wait_in_words},
     request::Ask,
+    shadow::News,
 };
 
 impl Dispatch {
@@ -44,16 +45,21 @@ impl Dispatch {
         if ask.deadline.is_some_and(|deadline| deadline <= now) {
             return Err(Failure::Deadline("it had passed before the request was queued".into()));
         }
-        let queued = self.core.offer(
-            now,
-            Request {
-                prompt: crate::admission::Tokens(ask.prompt.len() as u32),
-                max_new: crate::admission::Tokens(ask.max_new),
-                class: self.budgets.class(&ask.class),
-                tenant: ask.tenant,
-                deadline: ask.deadline,
-            },
-        )?;
+        let request = Request {
+            prompt: Tokens(ask.prompt.len() as u32),
+            max_new: Tokens(ask.max_new),
+            class: self.budgets.class(&ask.class),
+            tenant: ask.tenant,
+            deadline: ask.deadline,
+        };
+        let queued = self.core.offer(now, request)?;
+        self.tell_shadow(|| News::Queued {
+            at: now,
+            received: ask.received,
+            key: queued.key,
+            request,
+            prompt: (!ask.no_prefix_cache).then(|| ask.prompt.clone()),
+        });
         let (tokens, receiver) = mpsc::channel(self.stream_buffer);
         let (ending, end) = oneshot::channel();
         self.telemetry.metrics.queued.increment(1);
@@ -111,6 +117,12 @@ impl Dispatch {
     /// Ends a request that has left the core, or will with its row.
     pub(super) fn conclude(&mut self, live: Live, end: End, now: Stamp) {
         self.recent.remember(live.key, &live.ask.id, &end);
+        self.tell_shadow(|| News::Ended {
+            at: now,
+            key: live.key,
+            tokens: Tokens(live.generated.len() as u32),
+            finished: matches!(end, End::Finished(_)),
+        });
         if let Err(ending) = live.end(end, now) {
             // The client went away without a word from its stream: the ending is told here.
             let by = match ending.end {

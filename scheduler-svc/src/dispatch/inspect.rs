@@ -82,6 +82,9 @@ impl Dispatch {
             kv_blocks: attached.hello.kv_blocks,
             clock: attached.clock.borrow().as_deref().cloned(),
             version: attached.hello.version.clone(),
+            max_sequences: attached.hello.max_sequences,
+            context_length: attached.hello.context_length,
+            mixed: attached.hello.mixed,
         };
         let mut infos: Vec<_> = self.engines.values().map(info).collect();
         infos.sort_by(|a, b| a.name.cmp(&b.name));

@@ -15,6 +15,8 @@ use crate::{
     admission::{self, Blocks, EngineId, Forward, Geometry, Report, Requeued, Row, Tokens},
     engines::{self, ClockView},
     metrics::{CancelledBy, count_engine},
+    replay::EngineShape,
+    shadow::News,
 };
 
 /// One attachment, as its owner sees it.
@@ -69,6 +71,11 @@ impl Dispatch {
             free_blocks: Blocks(hello.free_blocks),
             max_sequences: hello.max_sequences.max(1),
         };
+        self.tell_shadow(|| News::Attached {
+            at: now,
+            engine,
+            shape: EngineShape { geometry, mixed: hello.mixed },
+        });
         let attached = Attached {
             name: hello.name.as_str().into(),
             address,
@@ -92,6 +99,7 @@ impl Dispatch {
     pub(super) fn lose(&mut self, engine: EngineId, reason: &str) {
         let Some(attached) = self.engines.remove(&engine) else { return };
         let now = self.now();
+        self.tell_shadow(|| News::Lost { at: now, engine });
         let requeued = self.core.observe(now, Report::Lost { engine });
         count_engine("firstlight_link_losses_total", &attached.name, 1);
         tracing::warn!(engine = %attached.name, reason, requeued = requeued.len(), "engine lost");
@@ -119,6 +127,12 @@ impl Dispatch {
         let Some(attached) = self.engines.get_mut(&engine) else { return };
         attached.free_blocks = step.free_blocks;
         let forward = forward(&step);
+        if forward.is_some() {
+            self.telemetry.forward(&attached.name, &step);
+            if let Some(shadow) = &self.shadow {
+                shadow.tell(News::forward(engine, &step));
+            }
+        }
         for first in step.first_tokens {
             let place = attached.seats.get(&first.handle);
             let Some(live) = place.and_then(|place| self.inflight.at(*place)) else { continue };
@@ -144,7 +158,14 @@ impl Dispatch {
                 live.generated.push(*id);
                 match live.record.token(at) {
                     Some(gap) => self.telemetry.metrics.itl.record(crate::metrics::in_seconds(gap)),
-                    None => self.telemetry.first_token(&live.record),
+                    None => {
+                        self.telemetry.first_token(&live.record);
+                        if let (Some(shadow), Some((dispatch, back))) =
+                            (&self.shadow, live.record.hand_overs())
+                        {
+                            shadow.tell(News::FirstToken { dispatch, back });
+                        }
+                    }
                 }
                 if let Err(TrySendError::Full(_)) = live.tokens.try_send(Token { id: *id, at }) {
                     ended.push((place, RowEnd::None));
@@ -232,16 +253,10 @@ fn left(end: RowEnd) -> Option<admission::End> {
 }
 
 fn forward(step: &v1::Step) -> Option<Forward> {
-    let decode_rows = match step.kind() {
-        v1::ForwardKind::Unspecified => return None,
-        v1::ForwardKind::Prefill => 0,
-        v1::ForwardKind::Decode => step.rows,
-        v1::ForwardKind::Mixed => step.rows.saturating_sub(step.first_tokens.len() as u32),
-    };
-    Some(Forward {
+    (step.kind() != v1::ForwardKind::Unspecified).then(|| Forward {
         start: Stamp::from_ns(step.start_ns),
         end: Stamp::from_ns(step.end_ns),
         prefill_tokens: Tokens(step.prefill_tokens),
-        decode_rows,
+        decode_rows: step.rows.saturating_sub(step.prefill_rows),
     })
 }

@@ -121,7 +121,7 @@ pub const ALL: &[Metric] = &[
         "The true clock offset lies within plus or minus this.",
         &["engine"],
     ),
-    count("firstlight_spans_dropped_total", "Spans that slow watchers lost.", &[]),
+    count("firstlight_spans_dropped_total", "Spans and forwards that slow watchers lost.", &[]),
     count("firstlight_traces_exported_total", "Traces that the collector (--otlp-endpoint) took.", &[]),
     count(
         "firstlight_traces_dropped_total",
@@ -142,6 +142,19 @@ pub const ALL: &[Metric] = &[
         &[],
     ),
     count("firstlight_adaptive_gaps_over_target_total", "Those longer than the ITL target.", &[]),
+    histogram_of(
+        "firstlight_shadow_ttft_seconds",
+        Unit::Seconds,
+        "What firstlight_ttft_seconds would be under the shadow's budget, as replayed on the live arrivals.",
+        TTFT_BUCKETS,
+        &["shadow"],
+    ),
+    level(
+        "firstlight_shadow_cost_error_ratio",
+        "Mean error of the costs that the shadow replays with, as a share of what forwards took.",
+        &["shadow"],
+    ),
+    count("firstlight_shadow_dropped_total", "News that the shadow was too slow for.", &["shadow"]),
     level("firstlight_budget_leased", "1 while a lease overrides the base budget.", &[]),
 ];
 

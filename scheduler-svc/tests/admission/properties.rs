@@ -2,11 +2,19 @@
 
 use std::time::Duration;
 
-use super::world::{Cost, MS, SECOND, World};
+use super::world::{MS, World, cost};
+use firstlight_sim::cost::CostModel;
 use proptest::prelude::*;
-use scheduler_svc::admission::{Budget, Class, KvPromise, Policy, Request, Tenant, Tokens};
+use scheduler_svc::{
+    admission::{Budget, Class, KvPromise, Policy, Request, Tenant, Tokens},
+    replay::Wire,
+};
 
-const COST: Cost = Cost { step: 5 * MS, per_prompt_token: 10_000, per_row: 20_000 };
+/// Engines at the scheduler's elbow: orders are compared, and no message may change them on its way.
+fn empty(budget: Budget) -> World {
+    let costs: CostModel = cost(5_000.0, 10.0, 20.0);
+    World::new(budget, costs, Wire::default())
+}
 
 /// Arrivals: time since the last in ms, prompt, tokens to generate, and a number for class or tenant.
 fn arrivals(most: usize) -> impl Strategy<Value = Vec<(u8, u16, u8, u8)>> {
@@ -14,26 +22,26 @@ fn arrivals(most: usize) -> impl Strategy<Value = Vec<(u8, u16, u8, u8)>> {
 }
 
 fn world(budget: Budget, kv_blocks: u32, arrivals: &[(u8, u16, u8, u8)]) -> World {
-    let mut world = World::new(budget, COST);
+    let mut world = empty(budget);
     world.attach(kv_blocks);
     let mut at = 0;
     for (gap, prompt, max_new, whose) in arrivals {
         at += i64::from(*gap) * MS;
-        world.run_until(at.max(world.now));
+        world.run_until(at.max(world.now()));
         world.offer(Request {
             class: Class(u16::from(*whose)),
             tenant: Tenant(u32::from(*whose)),
             ..Request::new(Tokens(u32::from(*prompt)), Tokens(u32::from(*max_new)))
         });
     }
-    world.run_until(100_000 * SECOND);
+    world.run_out();
     world
 }
 
 /// Place of each request's first admission, and the number of the round.
 fn admissions(world: &World) -> Vec<usize> {
-    let mut round_of = vec![usize::MAX; world.stories.len()];
-    for (round, (_, batch)) in world.rounds.iter().enumerate() {
+    let mut round_of = vec![usize::MAX; world.requests.len()];
+    for (round, (_, batch)) in world.rounds().iter().enumerate() {
         for number in batch {
             round_of[*number] = round_of[*number].min(round);
         }
@@ -58,11 +66,11 @@ proptest! {
             ..Budget::default()
         };
         let world = world(budget, 4_096, &arrivals);
-        let round_of = admissions(&world);
+        let (round_of, rounds) = (admissions(&world), world.rounds());
         // From the round in which everyone before it had gone, at most `every` rounds until it goes too.
         for number in 0..round_of.len() {
             let head_from = round_of[..number].iter().max().map_or(0, |last| last + 1);
-            let queued_from = world.rounds.partition_point(|(at, _)| *at < world.stories[number].queued);
+            let queued_from = rounds.partition_point(|(at, _)| *at < world.requests[number].2);
             let from = head_from.max(queued_from);
             prop_assert!(
                 round_of[number] < from + every as usize || round_of[number] <= head_from,
@@ -86,9 +94,9 @@ proptest! {
         };
         let world = world(budget, 4_096, &arrivals);
         let round_of = admissions(&world);
-        let weight = |n: usize| i64::from(weights[world.stories[n].request.unwrap().class.0 as usize]);
+        let weight = |n: usize| i64::from(weights[world.requests[n].1.class.0 as usize]);
         for (a, b) in (0..round_of.len()).flat_map(|a| (a + 1..round_of.len()).map(move |b| (a, b))) {
-            let lead = world.stories[b].queued - world.stories[a].queued;
+            let lead = world.requests[b].2 - world.requests[a].2;
             let allowed = (weight(b) - weight(a)).max(0) * aging as i64 * MS;
             prop_assert!(
                 round_of[a] <= round_of[b] || lead <= allowed,
@@ -105,29 +113,28 @@ proptest! {
     ) {
         let budget =
             Budget { policy: Policy::Fair, prefill_max_batch_size: places, ..Budget::default() };
-        let mut world = World::new(budget, COST);
+        let mut world = empty(budget);
         world.attach(4_096);
         for _ in 0..flood {
             world.offer(Request { tenant: Tenant(1), ..Request::new(Tokens(64), Tokens(30)) });
         }
         world.run_until(after_ms * MS);
-        let rounds_before = world.rounds.len();
+        let rounds_before = world.rounds().len();
         let other = world.offer(Request { tenant: Tenant(2), ..Request::new(Tokens(64), Tokens(30)) }).unwrap();
-        world.run_until(1_000 * SECOND);
+        world.run_out();
         let round = admissions(&world)[other];
         prop_assert!(round <= rounds_before + 1, "{rounds_before} rounds before it came, admitted in {round}");
     }
 
     #[test]
-    fn reserve_never_preempts_and_stays_within_the_pool(arrivals in arrivals(60), kv_blocks in 30_u32..120) {
+    fn reserve_never_preempts(arrivals in arrivals(60), kv_blocks in 30_u32..120) {
         let budget = Budget { kv_promise: KvPromise::Reserve, ..Budget::default() };
         let world = world(budget, kv_blocks, &arrivals);
-        prop_assert!(world.most_allocated <= kv_blocks);
-        prop_assert!(world.stories.iter().all(|story| story.preemptions == 0 && story.finished.is_some()));
+        prop_assert!(world.stories().all(|story| story.preempted == 0 && story.finished()));
     }
 
     #[test]
-    fn optimistic_stays_within_the_pool_and_everyone_finishes(
+    fn under_optimistic_everyone_finishes(
         arrivals in arrivals(60),
         kv_blocks in 30_u32..120,
         margin in 1_u32..40,
@@ -135,10 +142,9 @@ proptest! {
         let budget =
             Budget { kv_promise: KvPromise::Optimistic, kv_margin: Tokens(margin), ..Budget::default() };
         let world = world(budget, kv_blocks, &arrivals);
-        prop_assert!(world.most_allocated <= kv_blocks);
-        for story in &world.stories {
-            prop_assert!(story.finished.is_some(), "{story:?}");
-            prop_assert_eq!(story.tokens, story.request.unwrap().max_new.0);
+        for (story, (_, request, _)) in world.stories().zip(&world.requests) {
+            prop_assert!(story.finished(), "{story:?}");
+            prop_assert_eq!(story.tokens, request.max_new);
         }
     }
 
@@ -150,12 +156,12 @@ proptest! {
     ) {
         let budget = Budget { policy: Policy::ALL[policy], prefill_max_batch_size: 2, ..Budget::default() };
         let without = world(budget.clone(), 200, &arrivals);
-        let mut with = World::new(budget, COST);
+        let mut with = empty(budget);
         with.attach(200);
         let mut at = 0;
         for (i, (gap, prompt, max_new, whose)) in arrivals.iter().enumerate() {
             at += i64::from(*gap) * MS;
-            with.run_until(at.max(with.now));
+            with.run_until(at.max(with.now()));
             with.offer(Request {
                 class: Class(u16::from(*whose)),
                 tenant: Tenant(u32::from(*whose)),
@@ -165,7 +171,7 @@ proptest! {
                 prop_assert_eq!(with.offer(Request::new(Tokens(4_000), Tokens(500))), None);
             }
         }
-        with.run_until(100_000 * SECOND);
-        prop_assert_eq!(with.rounds, without.rounds);
+        with.run_out();
+        prop_assert_eq!(with.rounds(), without.rounds());
     }
 }

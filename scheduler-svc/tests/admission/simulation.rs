@@ -1,14 +1,22 @@
-//! The core under whole days of traffic, in virtual time.
+//! The core under hours of traffic, in virtual time: the replay with the engines' own planner and cost model.
 
 use std::time::Duration;
 
-use super::world::{Cost, MS, Random, SECOND, World};
+use super::world::{MS, Random, SECOND, World, cost};
 use firstlight_proto::clock::Stamp;
-use scheduler_svc::admission::{
-    Budget, ByCause, Cause, Class, KvPromise, Policy, Refused, Request, Tenant, Tokens,
+use scheduler_svc::{
+    admission::{Budget, ByCause, Cause, Class, KvPromise, Policy, Refused, Request, Tenant, Tokens},
+    replay::{Ending, Wire},
 };
 
-const COST: Cost = Cost { step: 8 * MS, per_prompt_token: 20_000, per_row: 50_000 };
+fn empty(budget: Budget) -> World {
+    let wire = Wire {
+        dispatch: Duration::from_micros(150),
+        back: Duration::from_micros(100),
+        turnaround: Duration::from_micros(30),
+    };
+    World::new(budget, cost(8_000.0, 20.0, 50.0), wire)
+}
 
 /// Bursts: for every second a rate between none and twelve requests, each with its own shape.
 fn hour(mut each: impl FnMut(i64, Request)) {
@@ -35,7 +43,7 @@ fn hour(mut each: impl FnMut(i64, Request)) {
 #[test]
 fn an_hour_of_bursts_with_changing_policies_and_a_lost_engine_leaves_no_one_behind() {
     let base = Budget { max_active_requests: 48, max_pending: 400, ..Budget::default() };
-    let mut world = World::new(base.clone(), COST);
+    let mut world = empty(base.clone());
     let mut engine = world.attach(600);
     world.attach(400);
     let mut changes =
@@ -55,46 +63,65 @@ fn an_hour_of_bursts_with_changing_policies_and_a_lost_engine_leaves_no_one_behi
             world.run_until(when + 5 * SECOND);
             engine = world.attach(600);
         }
-        world.run_until(at.max(world.now));
+        world.run_until(at.max(world.now()));
         world.offer(request);
         offered += 1;
     });
-    world.run_until(2 * 3_600 * SECOND);
+    world.run_out();
 
     assert!(offered > 8_000, "{offered} requests");
-    assert_eq!(world.stories.len() + world.refused.len(), offered);
+    assert_eq!(world.requests.len() + world.refused.len(), offered);
     assert!(world.refused.iter().all(|refused| matches!(refused, Refused::Full { .. })));
-    for (number, story) in world.stories.iter().enumerate() {
-        let request = story.request.unwrap();
-        if story.turned_away {
-            assert_eq!(story.tokens, 0, "request {number} was refused after it had cost a prefill");
-            continue;
+    let mut ends = [0; 3];
+    for (number, story) in world.stories().enumerate() {
+        let (_, request, queued) = world.requests[number];
+        match story.end.unwrap() {
+            (_, Ending::Finished) => {
+                assert_eq!(story.tokens, request.max_new, "request {number} repeats or lacks tokens");
+                ends[0] += 1;
+            }
+            (_, Ending::TurnedAway(_)) => {
+                assert_eq!(
+                    story.tokens,
+                    Tokens(0),
+                    "request {number} was refused after it had cost a prefill"
+                );
+                ends[1] += 1;
+            }
+            (at, Ending::DeadlinePassed) => {
+                assert_eq!(Some(at), request.deadline, "request {number} was ended at another time");
+                ends[2] += 1;
+            }
+            (_, Ending::Withdrawn) => panic!("no one withdrew request {number}"),
         }
-        assert!(story.finished.is_some(), "request {number} never finished: {story:?}");
-        assert_eq!(story.tokens, request.max_new.0, "request {number} repeats or lacks tokens");
-        let (admitted, waited) = story.first_admission.unwrap();
-        assert_eq!(waited.by_cause.total() + waited.engine_lost + waited.preempted, admitted - story.queued);
+        if let Some((admitted, waited)) = world.first_admission(number) {
+            let lost = waited.engine_lost + waited.preempted;
+            assert_eq!(waited.by_cause.total() + lost, admitted - queued);
+        }
     }
-    assert!(world.most_allocated <= 600, "{} blocks allocated", world.most_allocated);
-    let gauges = world.core.gauges(Stamp::from_ns(world.now));
-    assert_eq!((gauges.pending, gauges.active), (0, 0));
+    assert!(ends[0] > 100 * (ends[1] + ends[2]), "finished, turned away, too late: {ends:?}");
+    let replay = world.replay();
+    let gauges = replay.core().gauges(replay.now());
+    assert_eq!((gauges.pending, gauges.active, replay.in_flight()), (0, 0, 0));
+    let held: usize = gauges.engines.iter().map(|state| replay.blocks_held(state.engine)).sum();
+    assert_eq!(held, 0, "blocks that no one holds are not free");
 }
 
 /// A burst of equal requests under a budget; the mean wait by cause.
 fn burst(budget: Budget, kv_blocks: u32, tenants: u32) -> ByCause<i64> {
-    let mut world = World::new(budget, COST);
+    let mut world = empty(budget);
     world.attach(kv_blocks);
     for i in 0..64 {
         world.run_until(i64::from(i) * 10_000);
         let tenant = Tenant(i % tenants);
         world.offer(Request { tenant, ..Request::new(Tokens(100), Tokens(20)) });
     }
-    world.run_until(600 * SECOND);
+    world.run_out();
     let mut mean = ByCause::default();
-    for story in &world.stories {
-        assert!(story.finished.is_some());
-        for (cause, ns) in story.first_admission.unwrap().1.by_cause.iter() {
-            mean[cause] += ns / world.stories.len() as i64;
+    for number in 0..world.requests.len() {
+        assert!(world.story(number).finished());
+        for (cause, ns) in world.first_admission(number).unwrap().1.by_cause.iter() {
+            mean[cause] += ns / world.requests.len() as i64;
         }
     }
     mean
@@ -152,7 +179,7 @@ fn adaptive_holds_the_itl_target_that_fifo_misses() {
             max_active_requests: 64,
             ..Budget::default()
         };
-        let mut world = World::new(budget, COST);
+        let mut world = empty(budget);
         world.attach(20_000);
         let mut random = Random(3);
         for i in 0..3_000 {
@@ -160,9 +187,9 @@ fn adaptive_holds_the_itl_target_that_fifo_misses() {
             let prompt = 400 + random.below(1_600) as u32;
             world.offer(Request::new(Tokens(prompt), Tokens(40)));
         }
-        world.run_until(3_000 * SECOND);
-        let state = world.core.gauges(Stamp::from_ns(world.now)).controller;
-        (world.long_steps(target), state)
+        world.run_out();
+        let replay = world.replay();
+        (world.long_gaps(target), replay.core().gauges(replay.now()).controller)
     };
     let (fifo, _) = gaps_over(Policy::Fifo);
     let (adaptive, state) = gaps_over(Policy::Adaptive);

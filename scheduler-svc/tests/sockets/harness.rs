@@ -40,7 +40,8 @@ pub fn forwards_of(ms: f64) -> CostModel {
         prefill_token_us: 0.0,
         decode_base_us: ms * 1e3,
         decode_row_us: 0.0,
-        attend_us: 0.0,
+        prefill_attend_us: 0.0,
+        decode_attend_us: 0.0,
         ..CostModel::default()
     }
 }

@@ -8,6 +8,8 @@ mod harness;
 mod inject;
 mod lifecycle;
 mod relay;
+mod replay;
 mod resume;
+mod shadow;
 mod spans;
 mod streaming;

@@ -41,6 +41,11 @@ pub async fn hold(flags: &RunFlags) -> anyhow::Result<Held> {
 }
 
 impl Held {
+    /// What is in force, where it could be read.
+    pub fn in_force(&self) -> Option<Budget> {
+        self.state.as_ref()?.budget.clone()
+    }
+
     /// Restores what was changed and tells what was in force.
     pub async fn end(self) -> BTreeMap<String, String> {
         if let Some(lease) = self.lease {

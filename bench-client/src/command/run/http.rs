@@ -34,6 +34,7 @@ pub async fn run<T>(
     then: impl FnOnce(&[Joined<'_>], &Results) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     anyhow::ensure!(!flags.audit.audit, "--audit needs Firstlight's own metrics");
+    anyhow::ensure!(flags.output.forwards_out.is_none(), "an OpenAI-compatible server tells no forwards");
     anyhow::ensure!(flags.budget.change().is_none(), "an OpenAI-compatible server takes no budget flags");
     let clock = Clock::with_drift(flags.clock_drift);
     let workload = Workload::of(flags, VOCAB_SIZE, true)?;

@@ -49,6 +49,18 @@ pub async fn measure<T>(
     }
 }
 
+/// Makes the load and writes the files that `flags` ask for; what came of it.
+///
+/// # Errors
+/// As [`run`].
+pub async fn results(flags: &RunFlags) -> anyhow::Result<Results> {
+    measure(flags, &stop_on_ctrl_c(), |joined, results| {
+        output::write(flags, joined, results)?;
+        Ok(results.clone())
+    })
+    .await
+}
+
 /// The first Ctrl-C ends the load and reports what was measured; the second ends the process.
 pub fn stop_on_ctrl_c() -> CancellationToken {
     let stop = CancellationToken::new();

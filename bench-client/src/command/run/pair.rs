@@ -32,7 +32,7 @@ use crate::{
         clocks::{Peer, Prober, own_domain},
         watch::{Route, Watch, routes},
     },
-    report::{Facts, Results, clock_info::clock_info, results::RunInfo, summarize},
+    report::{Facts, Results, clock_info::clock_info, costs, costs::Costs, results::RunInfo, summarize},
     target::{
         Firstlight, Record, Target,
         firstlight::{Common, connect_over},
@@ -60,6 +60,7 @@ pub async fn run<T>(
     prober.burst().await?;
 
     let held = budget::hold(flags).await?;
+    let in_force = held.in_force();
     let measured = measure(&passes, &routes, scheduler, &prober).await;
     let budget = held.end().await;
     let Measured { sent: Sent { records, fitness, given_up }, spans, scraped } = measured?;
@@ -81,7 +82,11 @@ pub async fn run<T>(
         server: None,
         audit: scraped.map(|scraped| ledgers::audit(&joined, &scraped)),
     };
-    then(&joined, &summarize(&joined, facts))
+    let results = summarize(&joined, facts);
+    if let Some(path) = &flags.output.forwards_out {
+        costs::write(path, &Costs::of(&model.engines, in_force, &joined, spans.forwards()))?;
+    }
+    then(&joined, &results)
 }
 
 /// What the load brought in.
@@ -105,9 +110,13 @@ async fn measure(
     let warm = Arc::new(Target::Firstlight(server.relabelled(format!("{label}-warm"))));
     passes.warm_up(&warm).await;
 
+    let forwards = flags.output.forwards_out.is_some();
     let watch = match flags.no_telemetry {
         true => None,
-        false => Some(Watch::open(scheduler, routes, label).await.context("watching the services' spans")?),
+        false => {
+            let watch = Watch::open(scheduler, routes, label, forwards).await;
+            Some(watch.context("watching the services' spans")?)
+        }
     };
     let audit = match flags.audit.listeners() {
         Some(listeners) => Some(AuditWatch::start(passes.clock, listeners).await?),

@@ -2,10 +2,12 @@
 //! made when it is asked, so that warm-up and repeats ask new ones. Pure, except for reading the file.
 //!
 //! - [`lengths`]: distributions of token counts
+//! - [`recorded`]: what a run recorded of itself
 //! - [`sharegpt`]: conversations as text
 //! - [`traces`]: Mooncake, Azure and BurstGPT: times and lengths, no text
 
 pub mod lengths;
+pub mod recorded;
 pub mod sharegpt;
 pub mod traces;
 
@@ -99,6 +101,11 @@ impl Dataset {
     /// Never: a dataset holds at least one row.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
+    }
+
+    /// The rows, fitted.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
     }
 
     /// The request of row `index` (counted round). `pass` tells warm-up and repeats apart: made-up

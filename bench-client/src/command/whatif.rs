@@ -1,0 +1,148 @@
+//! `bench-client whatif`: another budget on recorded traffic, before production tries it.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use firstlight_proto::v1;
+
+use crate::{
+    flags::whatif::WhatIfFlags,
+    load::dataset::recorded::{self, Line},
+    report::costs::{self, Costs},
+    whatif::{
+        arrivals::{self, Planned},
+        budgets, figures,
+        model::Model,
+        page::{Report, Tried},
+        predict::predict,
+        replay::Scenario,
+        search::search,
+        verify::{self, Live},
+    },
+};
+
+/// Runs the command.
+///
+/// # Errors
+/// When a file cannot be read, a budget is out of range, or a live run fails.
+pub async fn whatif(flags: &WhatIfFlags) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        flags.speed.is_finite() && flags.speed > 0.0,
+        "--speed {} must be a positive number",
+        flags.speed
+    );
+    let costs: Vec<Costs> =
+        flags.forwards.iter().map(|path| costs::read(path)).collect::<anyhow::Result<_>>()?;
+    let base = costs.last().and_then(|c| c.pair.budget.clone()).unwrap_or_default();
+    let mut model = Model::of(&costs)?.with_speed(flags.speed);
+    if let Some(engines) = flags.engines {
+        model = model.with_engines(engines as usize);
+    }
+    let (lines, planned) = arriving(flags, &model)?;
+    let mut report = Report {
+        measured: (!lines.is_empty()).then(|| figures::of_recording(&lines, flags.slo)),
+        notes: notes(&lines, &planned, &costs),
+        budgets: Vec::new(),
+        base,
+        model,
+    };
+    for change in changes(flags, &planned, &mut report)? {
+        let budget = budgets::apply(&report.base, &change)?;
+        let scenario = scenario(flags, &planned, &report.model, &budget);
+        let predicted = predict(scenario, &report.model, flags.replays)?;
+        report.budgets.push(Tried { change, predicted, live: Vec::new() });
+    }
+    if flags.verify {
+        run_live(flags, &mut report).await?;
+    }
+    if let Some(path) = &flags.json_out {
+        std::fs::write(path, serde_json::to_string_pretty(&report.json())?)
+            .with_context(|| format!("writing {}", path.display()))?;
+    }
+    if !flags.quiet {
+        print!("{}", report.text());
+    }
+    Ok(())
+}
+
+/// What arrives, and the lines of the recording if it is one.
+fn arriving(flags: &WhatIfFlags, model: &Model) -> anyhow::Result<(Vec<Line>, Vec<Planned>)> {
+    let timeout = flags.load.timeout_ms.map(Duration::from_millis);
+    let (delays, load) = (model.delays, &flags.load);
+    if let Some(path) = &flags.recording {
+        let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        let lines = recorded::lines(&text).with_context(|| path.display().to_string())?;
+        let planned = arrivals::of_recording(&lines, delays, timeout);
+        anyhow::ensure!(
+            !planned.is_empty(),
+            "{} holds no request whose prompt length is known",
+            path.display()
+        );
+        return Ok((lines, planned));
+    }
+    let trace =
+        flags.dataset.load(load.count(None), load.load_seed)?.context("--dataset says what arrives")?;
+    let count = load.count(trace.times(1).is_some().then(|| trace.len()));
+    let times = load.arrivals(trace.times(count))?.times(count, load.load_seed);
+    Ok((Vec::new(), arrivals::of_trace(&trace, &times, delays, load.max_new_tokens, timeout)))
+}
+
+/// The changes to try: none first, then those asked for, then the best one found.
+fn changes(flags: &WhatIfFlags, planned: &[Planned], report: &mut Report) -> anyhow::Result<Vec<v1::Budget>> {
+    let mut changes = vec![v1::Budget::default()];
+    changes.extend(flags.set.iter().cloned());
+    if flags.search {
+        let budget = budgets::apply(&report.base, &v1::Budget::default())?;
+        let found = search(scenario(flags, planned, &report.model, &budget), &report.base, &report.model)?;
+        if found.change == v1::Budget::default() {
+            report.notes.push(format!("no budget of {} tried is better than the recorded one", found.tried));
+        } else {
+            report.notes.push(format!(
+                "best of {} budgets tried: {}",
+                found.tried,
+                budgets::words(&report.base, &found.change)
+            ));
+            changes.push(found.change);
+        }
+    }
+    Ok(changes)
+}
+
+fn scenario<'a>(
+    flags: &WhatIfFlags,
+    planned: &'a [Planned],
+    model: &'a Model,
+    budget: &'a scheduler_svc::admission::Budget,
+) -> Scenario<'a> {
+    Scenario { planned, engines: &model.engines, wire: model.wire, budget, slo: flags.slo }
+}
+
+async fn run_live(flags: &WhatIfFlags, report: &mut Report) -> anyhow::Result<()> {
+    let recording = flags.recording.as_deref().context("--verify needs a recording")?;
+    let live = Live { server: &flags.server, recording, runs: flags.verify_runs, slo: flags.slo };
+    for tried in &mut report.budgets {
+        tried.live = verify::measure(&live, &budgets::merged(&report.base, &tried.change)).await?;
+    }
+    Ok(())
+}
+
+/// What has to be known to trust the prediction.
+fn notes(lines: &[Line], planned: &[Planned], costs: &[Costs]) -> Vec<String> {
+    let mut notes = Vec::new();
+    if lines.iter().any(|line| line.cap_wait_ms.is_some()) {
+        notes.push("the recorded load was a closed loop; its arrivals are replayed as they were".to_owned());
+    }
+    let left_out = lines.len().saturating_sub(planned.len());
+    if left_out > 0 {
+        notes
+            .push(format!("{left_out} requests were refused before their length was known and are left out"));
+    }
+    let cached: u64 = lines.iter().map(|line| u64::from(line.cached_tokens.unwrap_or(0))).sum();
+    if cached > 0 {
+        notes.push(format!("{cached} prompt tokens are taken from the prefix cache, as they were"));
+    }
+    if costs.last().is_some_and(|c| c.pair.budget.is_none()) {
+        notes.push("the recorded budget is not known; the defaults stand for it".to_owned());
+    }
+    notes
+}

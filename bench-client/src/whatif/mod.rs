@@ -1,0 +1,25 @@
+//! Recorded arrivals under another budget, policy or number of engines: replayed in virtual time through the
+//! production admission core and the engines' own step planner, at costs fitted from forwards that really ran.
+//! Pure, except for [`verify`](mod@verify).
+//!
+//! - [`arrivals`]: what arrives, from a recording or a trace
+//! - [`model`]: costs from recorded forwards, and how sure they are
+//! - [`noise`]: the same costs with the noise that was measured
+//! - [`replay`]: one replay, and what it adds up to
+//! - [`predict`](mod@predict): many replays with noise: figures with intervals
+//! - [`figures`]: named figures, measured or predicted
+//! - [`budgets`]: budgets by name and value
+//! - [`search`](mod@search): the best budget for an objective
+//! - [`verify`](mod@verify): the same budgets live
+//! - [`page`]: the page a person reads
+
+pub mod arrivals;
+pub mod budgets;
+pub mod figures;
+pub mod model;
+pub mod noise;
+pub mod page;
+pub mod predict;
+pub mod replay;
+pub mod search;
+pub mod verify;

@@ -1,0 +1,154 @@
+//! What the live engines cost, learnt from their forwards as they end, and forgotten again.
+
+use std::{collections::HashMap, time::Duration};
+
+use firstlight_proto::v1;
+use firstlight_sim::{
+    cost::{CostModel, Load},
+    fit::{Fitter, Observed},
+};
+
+use crate::{admission::EngineId, replay::Wire};
+
+/// Forwards of each kind before there is a model.
+const ENOUGH: f64 = 32.0;
+/// Forwards between two fits.
+const REFIT: u32 = 64;
+/// What a forward still counts when the next one of its kind comes: some two thousand are remembered.
+const KEEP: f64 = 1.0 - 1.0 / 2048.0;
+/// Share of the newest delay in the running mean.
+const NEW: f64 = 1.0 / 64.0;
+
+/// Learns costs and delays.
+#[derive(Debug, Default)]
+pub struct Costs {
+    fitter: Fitter,
+    cost: Option<CostModel>,
+    since_fit: u32,
+    error: f64,
+    dispatch: f64,
+    back: f64,
+    turnaround: f64,
+    /// End of each engine's last forward, where more is to follow at once.
+    busy_since: HashMap<EngineId, i64>,
+}
+
+impl Costs {
+    /// Takes in a forward; whether the model has changed.
+    pub fn forward(&mut self, engine: EngineId, step: &v1::Step) -> bool {
+        let forward = observed(step);
+        if let Some(end) = self.busy_since.remove(&engine) {
+            mean(&mut self.turnaround, step.start_ns - end);
+        }
+        if step.active > 0 {
+            self.busy_since.insert(engine, step.end_ns);
+        }
+        let expected = self.cost.as_ref().map(|cost| cost.forward(forward.load));
+        if let Some(expected) = expected.filter(|expected| !expected.is_zero()) {
+            let off = (forward.took.as_secs_f64() / expected.as_secs_f64() - 1.0).abs();
+            self.error += (off - self.error) * NEW;
+        }
+        self.fitter.add(&forward, expected, KEEP);
+        self.since_fit += 1;
+        let (prefills, decodes) = self.fitter.weights();
+        let due = self.cost.is_none() || self.since_fit >= REFIT;
+        if !due || prefills < ENOUGH || decodes < ENOUGH {
+            return false;
+        }
+        self.since_fit = 0;
+        self.cost = self.fitter.cost();
+        self.cost.is_some()
+    }
+
+    /// Takes in how long a round took to its engine, and its first tokens back, ns.
+    pub fn hand_overs(&mut self, dispatch: i64, back: i64) {
+        mean(&mut self.dispatch, dispatch);
+        mean(&mut self.back, back);
+    }
+
+    /// An attachment ended.
+    pub fn forget(&mut self, engine: EngineId) {
+        self.busy_since.remove(&engine);
+    }
+
+    /// The cost model, once enough forwards have been seen.
+    pub fn cost(&self) -> Option<&CostModel> {
+        self.cost.as_ref()
+    }
+
+    /// Delays between scheduler and engines, and between forwards.
+    pub fn wire(&self) -> Wire {
+        let ns = |ns: f64| Duration::from_nanos(ns.max(0.0) as u64);
+        Wire { dispatch: ns(self.dispatch), back: ns(self.back), turnaround: ns(self.turnaround) }
+    }
+
+    /// Mean of |took − told| / told over the last forwards.
+    pub fn relative_error(&self) -> f64 {
+        self.error
+    }
+}
+
+fn observed(step: &v1::Step) -> Observed {
+    Observed {
+        load: Load {
+            prefill_rows: step.prefill_rows as usize,
+            prefill_tokens: step.prefill_tokens as usize,
+            decode_rows: step.rows.saturating_sub(step.prefill_rows) as usize,
+            attended: step.attended as usize,
+        },
+        bucket: step.bucket as usize,
+        took: Duration::from_nanos(u64::try_from(step.end_ns - step.start_ns).unwrap_or(0)),
+    }
+}
+
+/// A running mean; one that is 0 takes the first value whole.
+fn mean(of: &mut f64, ns: i64) {
+    *of = if *of == 0.0 { ns as f64 } else { *of + (ns as f64 - *of) * NEW };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(i: u64, cost: &CostModel, start_ns: i64) -> v1::Step {
+        let mut load = Load::default();
+        (0..1 + i % 8).for_each(|row| load.add(10 * row as usize, 1, i.is_multiple_of(3)));
+        let end_ns = start_ns + cost.forward(load).as_nanos() as i64;
+        v1::Step {
+            start_ns,
+            end_ns,
+            rows: (load.prefill_rows + load.decode_rows) as u32,
+            prefill_rows: load.prefill_rows as u32,
+            prefill_tokens: load.prefill_tokens as u32,
+            attended: load.attended as u64,
+            bucket: load.decode_rows as u32,
+            active: 1,
+            ..v1::Step::default()
+        }
+    }
+
+    #[test]
+    fn costs_are_learnt_from_forwards_and_followed_when_they_change() {
+        let slow = CostModel { buckets: Vec::new(), ..CostModel::default() };
+        let fast = CostModel { scale: 0.5, ..slow.clone() };
+        let (mut costs, mut now) = (Costs::default(), 0);
+        let mut teach = |costs: &mut Costs, truth: &CostModel, n: u64| {
+            for i in 0..n {
+                let step = step(i, truth, now);
+                now = step.end_ns + 70_000;
+                costs.forward(EngineId(1), &step);
+            }
+        };
+        teach(&mut costs, &slow, 20);
+        assert_eq!(costs.cost(), None, "too few to say anything");
+        let mut load = Load::default();
+        (0..5).for_each(|_| load.add(30, 1, false));
+        let told = |costs: &Costs| costs.cost().unwrap().forward(load).as_secs_f64();
+        teach(&mut costs, &slow, 1_000);
+        let was = slow.forward(load).as_secs_f64();
+        assert!((told(&costs) / was - 1.0).abs() < 0.01 && costs.relative_error() < 0.01);
+        teach(&mut costs, &fast, 20_000);
+        assert!((told(&costs) / was - 0.5).abs() < 0.02, "{} of {was}", told(&costs));
+        assert_eq!(costs.wire().turnaround, Duration::from_micros(70));
+    }
+}

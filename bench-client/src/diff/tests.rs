@@ -24,7 +24,7 @@ fn lines(load: u64, runs: usize, noise_seed: u64, change: Change) -> String {
     for run in 0..runs {
         let mut queue = 0.0_f64;
         for index in 0..REQUESTS {
-            queue = (queue + 12.0 * shared.gamma_of_mean_one(0.5) - 12.0).max(0.0);
+            queue = (queue + 12.0 * shared.gamma_of_mean_one(0.5) - 16.0).max(0.0);
             wander = 0.8 * wander + noise.normal();
             let hiccup = if noise.uniform() < 0.02 { 40.0 * noise.gamma_of_mean_one(1.0) } else { 0.0 };
             let wait = (queue + wander.abs()) * (1.0 + change.wait_factor);
@@ -86,10 +86,10 @@ fn a_worse_prefill_is_found_and_placed() {
 fn a_longer_wait_is_told_with_its_cause() {
     let (a, b) =
         (Change { seed: 1, ..Change::default() }, Change { wait_factor: 0.5, seed: 2, ..Change::default() });
-    let diff = compare(&side(7, 3, a), &side(7, 3, b), &[], 0).unwrap();
-    let said = text::sentence("p99", &diff.ttft["p99"]);
+    let diff = compare(&side(7, 6, a), &side(7, 6, b), &[], 0).unwrap();
+    let said = text::sentence("mean", &diff.ttft["mean"]);
     assert!(said.contains("queue_wait +") && said.contains("[batch_size +"), "{said}");
-    assert!(text::page(&diff).contains("768 pairs of requests in 3 runs"));
+    assert!(text::page(&diff).contains("1536 pairs of requests in 6 runs"));
 }
 
 #[test]

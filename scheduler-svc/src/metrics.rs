@@ -54,7 +54,6 @@ mod tests {
         let recorder = builder.build_recorder();
         metrics::with_local_recorder(&recorder, || {
             let metrics = Metrics::new();
-            TraceMetrics::new().exported(1);
             metrics.first_token(5, false, Some(&SEGMENTS.map(|segment| (segment, -1))));
             for histogram in [&metrics.itl, &metrics.latency, &metrics.round_requests] {
                 histogram.record(1.0);

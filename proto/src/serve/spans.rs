@@ -1,17 +1,20 @@
 //! Spans as they happen, to whoever watches. Each watcher has a bounded buffer: a slow reader loses the
-//! oldest spans and is told how many.
+//! oldest spans and is told how many. Spans are gathered for a moment: a message for each would cost more
+//! than all the rest of telemetry.
 
 use std::{
     collections::{HashSet, VecDeque},
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicUsize, Ordering},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use futures_util::{Stream, task::AtomicWaker};
+use tokio::time::Sleep;
 use tonic::Status;
 
 use crate::{
@@ -26,6 +29,8 @@ const DEFAULT_BUFFER: u32 = 65_536;
 const MAX_BUFFER: u32 = 1 << 20;
 /// Spans in one batch.
 const MAX_BATCH: usize = 512;
+/// How long spans are gathered for a batch that is not full.
+const GATHER: Duration = Duration::from_millis(25);
 
 /// All watchers of this service.
 #[derive(Debug, Default)]
@@ -92,7 +97,7 @@ impl SpanHub {
         let mut watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
         watchers.push(Arc::downgrade(&watcher));
         self.count.store(watchers.len(), Ordering::Relaxed);
-        Ok(SpanStream { watcher, name: name.to_owned(), domain: domain.clone() })
+        Ok(SpanStream { watcher, name: name.to_owned(), domain: domain.clone(), gather: None })
     }
 }
 
@@ -113,6 +118,10 @@ struct Queue {
 }
 
 impl Watcher {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Takes the span if it was asked for; 1 when an older one had to go for it.
     fn offer(&self, span: &Arc<v1::Span>) -> u64 {
         let wanted = (self.ids.is_empty() || self.ids.contains(&span.request_id))
@@ -121,15 +130,18 @@ impl Watcher {
         if !wanted {
             return 0;
         }
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.lock();
         let full = queue.spans.len() >= self.capacity;
         if full {
             queue.spans.pop_front();
             queue.dropped += 1;
         }
         queue.spans.push_back(span.clone());
+        let due = matches!(queue.spans.len(), 1 | MAX_BATCH);
         drop(queue);
-        self.waker.wake();
+        if due {
+            self.waker.wake();
+        }
         u64::from(full)
     }
 }
@@ -140,27 +152,41 @@ pub struct SpanStream {
     watcher: Arc<Watcher>,
     name: String,
     domain: v1::ClockDomain,
+    gather: Option<Pin<Box<Sleep>>>,
 }
 
 impl Stream for SpanStream {
     type Item = Result<v1::SpanBatch, Status>;
 
-    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.watcher.waker.register(cx.waker());
-        let mut queue = self.watcher.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        if queue.spans.is_empty() {
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        this.watcher.waker.register(cx.waker());
+        let waiting = this.watcher.lock().spans.len();
+        if waiting == 0 {
             return Poll::Pending;
         }
+        if waiting < MAX_BATCH {
+            let gather = this.gather.get_or_insert_with(|| Box::pin(tokio::time::sleep(GATHER)));
+            ready!(gather.as_mut().poll(cx));
+        }
+        this.gather = None;
+        Poll::Ready(Some(Ok(this.batch())))
+    }
+}
+
+impl SpanStream {
+    fn batch(&self) -> v1::SpanBatch {
+        let mut queue = self.watcher.lock();
         let most = queue.spans.len().min(MAX_BATCH);
         let spans: Vec<_> = queue.spans.drain(..most).collect();
         let dropped = std::mem::take(&mut queue.dropped);
         drop(queue);
-        Poll::Ready(Some(Ok(v1::SpanBatch {
+        v1::SpanBatch {
             spans: spans.into_iter().map(Arc::unwrap_or_clone).collect(),
             dropped,
             domain: Some(self.domain.clone()),
             name: self.name.clone(),
-        })))
+        }
     }
 }
 

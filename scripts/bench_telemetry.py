@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What telemetry costs: CPU time per token of engine-svc + scheduler-svc with telemetry on and off.
 
-Two pairs over the sim backend, side by side and never loaded at once. On: metrics recorded and scraped once a second,
+Two pairs over the sim backend, side by side and never loaded at once. On: metrics recorded and scraped every 5 s,
 every span of both services watched (the engine's also relayed), timelines in the final messages. Off: the services run
 with --no-telemetry (no recorder, no spans, no timelines) and the client neither watches nor asks for timelines. Runs
 alternate on, off, off, on. Every run keeps the engine full: 256 requests in flight, 64 decode rows per forward.
@@ -24,6 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = ROOT / "target" / "release"
 OUT = ROOT / "out" / "bench-telemetry"
 LIMIT_PERCENT = 3.0
+# As deploy/prometheus asks.
+SCRAPE_EVERY_S = 5.0
 # Two-sided 95 % quantiles of Student's t by degrees of freedom.
 T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262,
         10: 2.228, 14: 2.145, 19: 2.093}
@@ -36,6 +38,7 @@ class Pair:
 
     def __init__(self, name, telemetry):
         self.telemetry = telemetry
+        self.stopped = threading.Event()
         ports = subprocess.check_output([sys.executable, ROOT / "scripts" / "free_ports.py", *"00000"], text=True).split()
         engine, self.target, self.admin, *self.pages = (f"127.0.0.1:{port}" for port in ports)
         off = [] if telemetry else ["--no-telemetry"]
@@ -47,6 +50,8 @@ class Pair:
         ]
         for program, address in (("engine-svc", engine), ("scheduler-svc", self.target)):
             self.await_healthy(program, address)
+        if telemetry:
+            threading.Thread(target=self.scrape, daemon=True).start()
 
     @staticmethod
     def start(log, program, *flags):
@@ -69,24 +74,20 @@ class Pair:
     def microseconds_per_token(self):
         """One run of the load."""
         file = OUT / "run.json"
-        stop = threading.Event()
-        scraper = threading.Thread(target=self.scrape, args=(stop,))
         flags = [] if self.telemetry else ["--no-telemetry"]
         before = self.cpu_ns()
-        scraper.start()
         subprocess.run([PROGRAMS / "bench-client", "run", "--quiet", "--target", self.target, "--admin", self.admin,
                         *LOAD, *flags, "--json-out", file], check=True)
-        stop.set()
-        scraper.join()
         used = self.cpu_ns() - before
         return used / 1e3 / json.loads(file.read_text())["requests"]["completion_tokens"]
 
-    def scrape(self, stop):
-        while self.telemetry and not stop.wait(1.0):
+    def scrape(self):
+        while not self.stopped.wait(SCRAPE_EVERY_S):
             for page in self.pages:
                 urllib.request.urlopen(f"http://{page}/metrics").read()
 
     def stop(self):
+        self.stopped.set()
         for process in self.processes:
             process.kill()
             process.wait()

@@ -61,7 +61,6 @@ mod tests {
         metrics::with_local_recorder(&recorder, || {
             let metrics = Metrics::new();
             Tenants::new(&["t".to_owned()]).of(crate::admission::Tenant(0)).queue_wait.record(1.0);
-            TraceMetrics::new().exported(1);
             metrics.first_token(5, false, Some(&SEGMENTS.map(|segment| (segment, -1))));
             for histogram in [&metrics.itl, &metrics.latency, &metrics.round_requests] {
                 histogram.record(1.0);

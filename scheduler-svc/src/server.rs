@@ -87,16 +87,18 @@ pub async fn start(flags: Flags, shutdown: Shutdown) -> anyhow::Result<Running> 
     let tokenizer = load_tokenizer(&flags).await?;
     let injections = Arc::new(Injections::new(flags.inject_delay.clone()));
     let clock = Clock::with_drift(flags.clock_drift);
+    let metrics = Metrics::new();
     let (traces, exporter) = match &flags.otlp_endpoint {
         Some(endpoint) => {
-            otlp::export::to(endpoint, clock).map(|(traces, task)| (Some(traces), Some(task)))?
+            let (traces, exporter) = otlp::export::to(endpoint, clock, metrics.traces.clone())?;
+            (Some(traces), Some(exporter))
         }
         None => (None, None),
     };
     let telemetry = Arc::new(Telemetry {
         clock,
         domain: Arc::new(ClockDomain::of(&clock).context("this machine's boot id")?),
-        metrics: Metrics::new(),
+        metrics,
         tenants: Tenants::new(&flags.tenants),
         spans: SpanHub::losing(flags.drop_spans),
         traces,

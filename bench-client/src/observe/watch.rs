@@ -98,7 +98,7 @@ impl Watch {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             // Engine spans travel on streams of their own and may be a moment behind.
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
         };
         let _ = tokio::time::timeout(patience, heard).await;
         self.stop.cancel();

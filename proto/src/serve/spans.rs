@@ -1,17 +1,20 @@
 //! Spans and forwards as they happen, to whoever watches. Each watcher has a bounded buffer: a slow reader
-//! loses the oldest and is told how many.
+//! loses the oldest and is told how many. They are gathered for a moment: a message for each would cost more
+//! than all the rest of telemetry.
 
 use std::{
     collections::{HashSet, VecDeque},
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicUsize, Ordering},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use futures_util::{Stream, task::AtomicWaker};
+use tokio::time::Sleep;
 use tonic::Status;
 
 use crate::{
@@ -26,6 +29,8 @@ const DEFAULT_BUFFER: u32 = 65_536;
 const MAX_BUFFER: u32 = 1 << 20;
 /// Spans and forwards in one batch.
 const MAX_BATCH: usize = 512;
+/// How long news are gathered for a batch that is not full.
+const GATHER: Duration = Duration::from_millis(25);
 
 /// All watchers of this service.
 #[derive(Debug, Default)]
@@ -101,7 +106,7 @@ impl SpanHub {
         let mut watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
         watchers.push(Arc::downgrade(&watcher));
         self.count.store(watchers.len(), Ordering::Relaxed);
-        Ok(SpanStream { watcher, name: name.to_owned(), domain: domain.clone() })
+        Ok(SpanStream { watcher, name: name.to_owned(), domain: domain.clone(), gather: None })
     }
 }
 
@@ -130,6 +135,10 @@ struct Queue {
 }
 
 impl Watcher {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn wants(&self, news: &News) -> bool {
         match news {
             News::Span(span) => {
@@ -146,15 +155,18 @@ impl Watcher {
         if !self.wants(news) {
             return 0;
         }
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.lock();
         let full = queue.news.len() >= self.capacity;
         if full {
             queue.news.pop_front();
             queue.dropped += 1;
         }
         queue.news.push_back(news.clone());
+        let due = matches!(queue.news.len(), 1 | MAX_BATCH);
         drop(queue);
-        self.waker.wake();
+        if due {
+            self.waker.wake();
+        }
         u64::from(full)
     }
 }
@@ -165,17 +177,31 @@ pub struct SpanStream {
     watcher: Arc<Watcher>,
     name: String,
     domain: v1::ClockDomain,
+    gather: Option<Pin<Box<Sleep>>>,
 }
 
 impl Stream for SpanStream {
     type Item = Result<v1::SpanBatch, Status>;
 
-    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.watcher.waker.register(cx.waker());
-        let mut queue = self.watcher.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        if queue.news.is_empty() {
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        this.watcher.waker.register(cx.waker());
+        let waiting = this.watcher.lock().news.len();
+        if waiting == 0 {
             return Poll::Pending;
         }
+        if waiting < MAX_BATCH {
+            let gather = this.gather.get_or_insert_with(|| Box::pin(tokio::time::sleep(GATHER)));
+            ready!(gather.as_mut().poll(cx));
+        }
+        this.gather = None;
+        Poll::Ready(Some(Ok(this.batch())))
+    }
+}
+
+impl SpanStream {
+    fn batch(&self) -> v1::SpanBatch {
+        let mut queue = self.watcher.lock();
         let most = queue.news.len().min(MAX_BATCH);
         let news: Vec<_> = queue.news.drain(..most).collect();
         let dropped = std::mem::take(&mut queue.dropped);
@@ -192,7 +218,7 @@ impl Stream for SpanStream {
                 News::Forward(forward) => batch.forwards.push(Arc::unwrap_or_clone(forward)),
             }
         }
-        Poll::Ready(Some(Ok(batch)))
+        batch
     }
 }
 

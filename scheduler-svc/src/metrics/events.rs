@@ -3,7 +3,7 @@
 use firstlight_proto::error::Kind as FailureKind;
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
-use super::in_seconds;
+use super::{TraceMetrics, in_seconds};
 use crate::admission::Loss;
 
 /// Segments of TTFT between stamps 2 and 8, in order.
@@ -64,6 +64,8 @@ pub struct Metrics {
     pub unsplit: Counter,
     /// Spans lost by slow watchers.
     pub spans_dropped: Counter,
+    /// Traces exported and dropped.
+    pub traces: TraceMetrics,
     /// Stalls found.
     pub stalls: Counter,
     /// Whether stalled now.
@@ -94,6 +96,7 @@ impl Metrics {
             latency: histogram!("firstlight_latency_seconds"),
             unsplit: counter!("firstlight_ttft_unsplit_total"),
             spans_dropped: counter!("firstlight_spans_dropped_total"),
+            traces: TraceMetrics::new(),
             stalls: counter!("firstlight_stalls_total"),
             stalled: gauge!("firstlight_stalled"),
             preemptions: counter!("firstlight_preemptions_total"),

@@ -28,6 +28,8 @@ const BATCH: usize = 256;
 const GATHER: Duration = Duration::from_millis(200);
 /// Time that a collector has for one batch.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// Time that it has for what is left when the service stops.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// Where ended requests are handed in; never waits.
 #[derive(Debug)]
@@ -55,7 +57,7 @@ pub struct Exporter {
 ///
 /// # Errors
 /// When `endpoint` is no such address.
-pub fn to(endpoint: &str, clock: Clock) -> anyhow::Result<(Traces, Exporter)> {
+pub fn to(endpoint: &str, clock: Clock, metrics: TraceMetrics) -> anyhow::Result<(Traces, Exporter)> {
     ensure!(
         endpoint.starts_with("http://"),
         "--otlp-endpoint {endpoint}: give http://HOST:PORT, in the clear, of a collector nearby"
@@ -66,7 +68,6 @@ pub fn to(endpoint: &str, clock: Clock) -> anyhow::Result<(Traces, Exporter)> {
         .timeout(TIMEOUT)
         .connect_lazy();
     let (sender, queue) = mpsc::channel(QUEUE);
-    let metrics = TraceMetrics::new();
     let exporter =
         Exporter { queue, collector: TraceServiceClient::new(channel), clock, metrics: metrics.clone() };
     Ok((Traces { queue: sender, metrics }, exporter))
@@ -86,8 +87,19 @@ impl Traces {
 }
 
 impl Exporter {
-    /// Sends batches until `stop`, then what is left, if the collector takes it at once.
-    pub async fn run(mut self, stop: CancellationToken) {
+    /// Sends batches until `stop`, then what is left, if the collector takes it soon.
+    pub async fn run(self, stop: CancellationToken) {
+        let grace = async {
+            stop.cancelled().await;
+            tokio::time::sleep(GRACE).await;
+        };
+        tokio::select! {
+            () = self.export(&stop) => {}
+            () = grace => {}
+        }
+    }
+
+    async fn export(mut self, stop: &CancellationToken) {
         let mut batch = Vec::with_capacity(BATCH);
         let mut failing = false;
         while stop.run_until_cancelled(self.queue.recv_many(&mut batch, BATCH)).await.is_some_and(|n| n > 0) {

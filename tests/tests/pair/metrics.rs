@@ -25,6 +25,7 @@ const SCHEDULER: &[(&str, &str)] = &[
     ("firstlight_clock_offset_seconds", "engine="),
     ("firstlight_clock_bound_seconds", "engine="),
     ("firstlight_spans_dropped_total", ""),
+    ("firstlight_traces_dropped_total", "reason=\"queue_full\""),
     // What the Gateway API Inference Extension asks a model server for.
     ("firstlight_pending_requests", ""),
     ("firstlight_active_requests", ""),

@@ -29,7 +29,11 @@ if [ -n "$missing" ]; then
     exit 1
 fi
 
-python3 scripts/fetch_assets.py
+if [ "${1-}" = --tests ]; then
+    python3 scripts/fetch_assets.py libtorch-2.11.0 models nvrtc-13.0.88
+else
+    python3 scripts/fetch_assets.py
+fi
 
 echo "setup: crates of Cargo.lock"
 cargo fetch --locked --quiet || {

@@ -73,6 +73,9 @@ pub struct Serve {
 pub enum BackendKind {
     /// The model, on the CPU.
     Cpu,
+    /// The model, on an NVIDIA GPU: refused by this build, which has the kernels but does not run the model on them.
+    #[value(hide = true)]
+    Cuda,
     /// No model: forwards take the time a cost model says, tokens are made up. For load tests.
     Sim,
 }
@@ -97,7 +100,7 @@ pub struct ModelArgs {
     #[arg(long, env = "FIRSTLIGHT_QUANTIZE", value_enum)]
     pub quantize: Option<Quantize>,
     /// What executes the model.
-    #[arg(long, env = "FIRSTLIGHT_BACKEND", value_enum, default_value = "cpu")]
+    #[arg(long, alias = "device", env = "FIRSTLIGHT_BACKEND", value_enum, default_value = "cpu")]
     pub backend: BackendKind,
     /// What multiplies, with --backend cpu.
     #[arg(long, env = "FIRSTLIGHT_LINEAR", value_enum, default_value_t)]

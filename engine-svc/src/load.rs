@@ -1,6 +1,7 @@
 //! From flags to a backend with its model loaded.
 
 use anyhow::Context as _;
+use firstlight_cuda::driver::Gpu;
 
 use crate::{
     backend::{Backend, Chunk, sim::SimBackend},
@@ -16,6 +17,7 @@ pub fn load(serve: &Serve) -> anyhow::Result<Box<dyn Backend>> {
     let mut backend: Box<dyn Backend> = match serve.model.backend {
         BackendKind::Sim => Box::new(SimBackend::new(serve.sim()?)),
         BackendKind::Cpu => load_cpu(serve)?,
+        BackendKind::Cuda => return Err(no_cuda()),
     };
     warm_up(backend.as_mut()).context("the first forward, before serving")?;
     Ok(backend)
@@ -31,6 +33,18 @@ fn warm_up(backend: &mut dyn Backend) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Why there is no CUDA backend here: the machine has no GPU, or else what this build lacks.
+fn no_cuda() -> anyhow::Error {
+    match Gpu::open(0) {
+        Err(error) => anyhow::anyhow!("--backend cuda: {error}"),
+        Ok(gpu) => anyhow::anyhow!(
+            "--backend cuda: {} is there, but this build cannot run a model on it: it has the kernels, not yet the \
+             part that loads weights onto the GPU; --backend cpu serves the same model",
+            gpu.name()
+        ),
+    }
 }
 
 #[cfg(feature = "torch")]
@@ -50,4 +64,17 @@ fn load_cpu(serve: &Serve) -> anyhow::Result<Box<dyn Backend>> {
 #[cfg(not(feature = "torch"))]
 fn load_cpu(_serve: &Serve) -> anyhow::Result<Box<dyn Backend>> {
     anyhow::bail!("--backend cpu: this build was made without the feature torch; --backend sim is in it")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cuda_backend_is_refused_with_the_reason() {
+        let said = no_cuda().to_string();
+        let no_gpu = Gpu::open(0).err().map(|error| error.to_string());
+        assert!(said.starts_with("--backend cuda: "), "{said}");
+        assert!(said.contains(&no_gpu.unwrap_or_else(|| "--backend cpu".to_owned())), "{said}");
+    }
 }

@@ -7,6 +7,7 @@ use crate::sample::Sampling;
 
 #[cfg(feature = "torch")]
 pub mod cpu;
+pub mod cuda;
 pub mod options;
 pub mod sim;
 

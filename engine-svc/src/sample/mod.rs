@@ -50,6 +50,26 @@ impl Sampling {
         self.temperature == 0.0
     }
 
+    /// Divisor of the logits; 0 is greedy.
+    pub fn temperature(&self) -> f32 {
+        self.temperature
+    }
+
+    /// How many of the most likely tokens are kept; 0: all.
+    pub fn top_k(&self) -> u32 {
+        self.top_k
+    }
+
+    /// The share of probability that is kept.
+    pub fn top_p(&self) -> f32 {
+        self.top_p
+    }
+
+    /// The least probability kept, as a part of the most likely token's.
+    pub fn min_p(&self) -> f32 {
+        self.min_p
+    }
+
     /// Seed of the noise.
     pub fn seed(&self) -> u64 {
         self.seed

@@ -1,0 +1,25 @@
+//! The engine's CUDA kernels, and what the host must know to launch them
+//!
+//! The kernels are CUDA C++ in `kernels/`, compiled at start for the card that is found. The same sources run on the
+//! CPU through `emulate/`, which is how their logic is tested on machines without a GPU.
+//!
+//! - [`arguments`]: the structs that kernels take, as the device reads them
+//! - [`kv`]: the layout of the KV pool
+//! - [`launch`]: which kernel with how many blocks, threads and bytes of shared memory
+//! - [`source`]: the sources, in modules that are compiled together
+//! - [`tiles`]: the rows of a prefill forward in tiles of one sequence each
+//! - [`nvrtc`]: the run-time compiler, loaded when it is needed
+//! - [`driver`]: a GPU, its memory, and modules on it, loaded when it is needed
+//! - [`cache`]: compiled modules on disk
+//!
+//! Nothing here links a CUDA library.
+
+pub mod arguments;
+pub mod cache;
+pub mod driver;
+pub mod kv;
+pub mod launch;
+mod library;
+pub mod nvrtc;
+pub mod source;
+pub mod tiles;

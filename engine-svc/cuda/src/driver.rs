@@ -12,6 +12,7 @@ use libloading::os::unix::{Library, RTLD_NOW, Symbol};
 
 use crate::arguments::Arguments;
 use crate::launch::Launch;
+use crate::library::reason;
 use crate::nvrtc::Architecture;
 
 const LIBRARY: &str = "libcuda.so.1";
@@ -320,7 +321,7 @@ impl Drop for LoadedModule<'_> {
 fn functions() -> Result<Functions, DriverError> {
     // SAFETY: NVIDIA's driver; its initialisers do nothing that needs care.
     let library = unsafe { Library::open(Some(LIBRARY), RTLD_NOW) };
-    let library = library.map_err(|error| DriverError::NoDriver(error.to_string()))?;
+    let library = library.map_err(|error| DriverError::NoDriver(reason(&error)))?;
     // SAFETY: the types are those that cuda.h declares; the library is kept as long as they are.
     unsafe {
         Ok(Functions {
@@ -353,5 +354,5 @@ fn functions() -> Result<Functions, DriverError> {
 unsafe fn symbol<T>(library: &Library, name: &'static str) -> Result<Symbol<T>, DriverError> {
     // SAFETY: the caller vouches for the type.
     let symbol = unsafe { library.get(name.as_bytes()) };
-    symbol.map_err(|error| DriverError::NoDriver(error.to_string()))
+    symbol.map_err(|error| DriverError::NoDriver(reason(&error)))
 }

@@ -19,6 +19,7 @@ pub mod cache;
 pub mod driver;
 pub mod kv;
 pub mod launch;
+mod library;
 pub mod nvrtc;
 pub mod source;
 pub mod tiles;

@@ -11,6 +11,7 @@ use std::ptr;
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW, Symbol};
 
+use crate::library::reason;
 use crate::source::{HEADERS, Module};
 
 const LIBRARY: &str = "libnvrtc.so.13";
@@ -230,8 +231,7 @@ impl Drop for OwnedProgram<'_> {
 fn open(path: &Path, flags: std::ffi::c_int) -> Result<Library, NvrtcError> {
     // SAFETY: NVIDIA's libraries; their initialisers do nothing that needs care.
     let library = unsafe { Library::open(Some(path), flags) };
-    library
-        .map_err(|error| NvrtcError::Load { library: path.display().to_string(), reason: error.to_string() })
+    library.map_err(|error| NvrtcError::Load { library: path.display().to_string(), reason: reason(&error) })
 }
 
 /// # Safety
@@ -239,7 +239,7 @@ fn open(path: &Path, flags: std::ffi::c_int) -> Result<Library, NvrtcError> {
 unsafe fn symbol<T>(library: &Library, name: &'static str) -> Result<Symbol<T>, NvrtcError> {
     // SAFETY: the caller vouches for the type.
     let symbol = unsafe { library.get(name.as_bytes()) };
-    symbol.map_err(|error| NvrtcError::Load { library: LIBRARY.to_owned(), reason: error.to_string() })
+    symbol.map_err(|error| NvrtcError::Load { library: LIBRARY.to_owned(), reason: reason(&error) })
 }
 
 fn strings<'a>(texts: impl IntoIterator<Item = &'a str>) -> Vec<CString> {
@@ -258,6 +258,9 @@ mod tests {
     fn a_library_that_is_not_there_is_named() {
         let error = Nvrtc::load(Some(Path::new("/nonexistent"))).err().expect("nothing is there");
         let text = error.to_string();
-        assert!(text.contains("/nonexistent/libnvrtc.so.13") && text.contains("nvidia-cuda-nvrtc"), "{text}");
+        assert!(
+            text.contains("/nonexistent/libnvrtc.so.13: cannot open") && text.contains("nvidia-cuda-nvrtc"),
+            "{text}"
+        );
     }
 }

@@ -8,7 +8,10 @@ use std::sync::{
 use hdrhistogram::Histogram;
 use tokio_util::sync::CancellationToken;
 
-use crate::{report::slo::Slo, target::Record};
+use crate::{
+    report::{slo::Slo, stats::histogram_us},
+    target::Record,
+};
 
 /// Shared by the requests of a run and the line that shows it.
 #[derive(Debug)]
@@ -59,7 +62,6 @@ impl Default for Live {
 impl Live {
     /// Counters of a run that is given up when `patience` ends.
     pub fn new(patience: Option<Patience>) -> Self {
-        let ttft_us = Histogram::new(2).unwrap_or_else(|_| unreachable!("2 significant digits are allowed"));
         Self {
             fired: AtomicU64::new(0),
             done: AtomicU64::new(0),
@@ -67,7 +69,7 @@ impl Live {
             tokens: AtomicU64::new(0),
             missed: AtomicU64::new(0),
             patience,
-            ttft_us: Mutex::new(ttft_us),
+            ttft_us: Mutex::new(histogram_us(2)),
         }
     }
 

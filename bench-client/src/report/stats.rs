@@ -1,5 +1,6 @@
 //! Percentiles and means of raw samples.
 
+use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 /// Fewer samples than this make a p99 that is little more than the maximum; it is marked.
@@ -111,6 +112,15 @@ pub fn student_t_95(freedom: f64) -> f64 {
     }
 }
 
+/// Longest time that a histogram tells apart from longer ones: an hour.
+const LONGEST_US: u64 = 3_600_000_000;
+
+/// A histogram of times in µs with so many significant digits, 1 to 5. It has its whole range from the start: saturating
+/// records do not widen it.
+pub fn histogram_us(digits: u8) -> Histogram<u64> {
+    Histogram::new_with_max(LONGEST_US, digits).expect("a sound range and number of digits")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,5 +161,12 @@ mod tests {
         for (freedom, t) in [(30.0, 2.042), (60.0, 2.000), (120.0, 1.980), (1e9, 1.960)] {
             assert!((student_t_95(freedom) - t).abs() < 0.003, "{freedom}");
         }
+    }
+
+    #[test]
+    fn a_histogram_tells_long_times_apart() {
+        let mut times = histogram_us(2);
+        [1_000, 90_000_000].into_iter().for_each(|us| times.saturating_record(us));
+        assert!((times.value_at_quantile(1.0) as f64 / 90e6 - 1.0).abs() < 0.01, "{}", times.max());
     }
 }

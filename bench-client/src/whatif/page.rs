@@ -157,12 +157,13 @@ impl Report {
 
     /// Predicted beside measured, a line per budget and figure.
     fn verified(&self) -> String {
-        let mut out = format!(
-            "\n{:<44}{:<16}{:>26}{:>28}{:>8}\n",
-            "predicted and measured", "", "predicted", "measured", "off"
-        );
-        for tried in &self.budgets {
-            let mut title = budgets::words(&self.base, &tried.change);
+        let heading = "predicted and measured";
+        let titles: Vec<_> =
+            self.budgets.iter().map(|tried| budgets::words(&self.base, &tried.change)).collect();
+        let wide = titles.iter().map(String::len).chain([heading.len()]).max().unwrap_or(0) + 2;
+        let mut out =
+            format!("\n{heading:<wide$}{:<16}{:>26}{:>28}{:>8}\n", "", "predicted", "measured", "off");
+        for (tried, mut title) in self.budgets.iter().zip(titles) {
             for (name, label) in VERIFIED {
                 let (Some(predicted), Some(live)) = (tried.predicted.get(name), spread(&tried.live, name))
                 else {
@@ -170,7 +171,8 @@ impl Report {
                 };
                 let measured = format!("{:.1} ({:.1} to {:.1})", live.mean, live.range.0, live.range.1);
                 let off = 100.0 * (predicted.value / live.mean - 1.0);
-                out += &format!("{title:<44}{label:<16}{:>26}{measured:>28}{off:>7.1}%\n", words(predicted));
+                out +=
+                    &format!("{title:<wide$}{label:<16}{:>26}{measured:>28}{off:>7.1}%\n", words(predicted));
                 title.clear();
             }
         }

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::report::{
     slo::{Judged, Slo},
-    stats::{Percentiles, Samples},
+    stats::{Percentiles, Samples, histogram_us},
 };
 
 /// What is replayed, but for the costs.
@@ -65,8 +65,7 @@ struct Seen {
 
 impl Seen {
     fn new() -> Self {
-        let gaps = Histogram::new(3).expect("three digits are within what a histogram can hold");
-        Self { stories: HashMap::new(), gaps }
+        Self { stories: HashMap::new(), gaps: histogram_us(3) }
     }
 }
 
@@ -246,6 +245,20 @@ mod tests {
         load.add(0, 5, true);
         let prefill = CostModel::default().forward(load).as_secs_f64() * 1e3;
         assert!((told["ttft_mean_ms"] - (1.0 + 0.1 + prefill + 2.0)).abs() < 1e-3, "{told:?}");
+    }
+
+    #[test]
+    fn the_gaps_of_a_request_alone_are_its_decode_forwards() {
+        let told = figures(&burst(1), &[engine()], 16);
+        let mut load = firstlight_sim::cost::Load::default();
+        load.add(8, 1, false);
+        let decode = CostModel::default().forward(load).as_secs_f64() * 1e3;
+        for figure in ["itl_p50_ms", "itl_p99_ms", "tpot_p50_ms"] {
+            assert!(
+                (told[figure] / decode - 1.0).abs() < 0.02,
+                "{figure}: {told:?}, one forward is {decode} ms"
+            );
+        }
     }
 
     #[test]

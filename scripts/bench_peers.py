@@ -142,16 +142,20 @@ def show(name, results, figures):
 
 
 def over_best_peer(values, key, more_is_better):
-    """Ours over the best peer of each round: above 1 is better, also where less is."""
-    if not key.startswith(Ours.name):
+    """Ours over the best peer of each round in the same precision, or in bf16 where no peer has ours: above 1 is
+    better, also where less is."""
+    name, precision = key.split()
+    if name != Ours.name:
         return ""
-    peers = [measured for name, measured in values.items() if not name.startswith(Ours.name) and measured]
-    if not peers:
+    peers = {peer: measured for peer, measured in values.items() if not peer.startswith(Ours.name) and measured}
+    alike = [measured for peer, measured in peers.items() if peer.split()[1] == precision]
+    alike = alike or [measured for peer, measured in peers.items() if peer.split()[1] == "bf16"]
+    if not alike:
         return ""
     best = max if more_is_better else min
     ratios = [
         mine / best(theirs) if more_is_better else best(theirs) / mine
-        for mine, *theirs in zip(values[key], *peers, strict=False)
+        for mine, *theirs in zip(values[key], *alike, strict=False)
     ]
     return f"× {spread(ratios, 2)} the best peer"
 

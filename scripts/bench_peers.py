@@ -16,7 +16,8 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "peers"))
 import install  # noqa: E402
-from servers import Failed, LlamaCpp, Ours, Vllm  # noqa: E402
+from servers import LlamaCpp, Ours, Vllm  # noqa: E402
+from services import Failed  # noqa: E402
 
 BENCH = "target/release/bench-client"
 ONE_BY_ONE = ["--max-concurrency", 1]

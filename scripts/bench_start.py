@@ -6,12 +6,10 @@ the weights that stay.
 
 import pathlib
 import statistics
-import subprocess
 import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent / "peers"))
-from servers import OURS, await_true, free_ports, process  # noqa: E402
+from services import PROGRAMS, await_true, free_ports, healthy, process
 
 STARTS = 5
 LOG = pathlib.Path("out/bench-start.log")
@@ -28,20 +26,16 @@ def main(model, flags):
 
 def start(model, flags):
     """Seconds to ready, peak and final resident size in KiB."""
-    engine, metrics = (f"127.0.0.1:{port}" for port in free_ports(2))
-    command = [OURS / "engine-svc", "--model", model, *flags, "--listen", engine, "--metrics-listen", metrics]
+    engine, metrics = (f"127.0.0.1:{port}" for port in free_ports(0, 0))
+    command = [PROGRAMS / "engine-svc", "--model", model, *flags, "--listen", engine, "--metrics-listen", metrics]
     begun = time.monotonic()
     with process(command, LOG) as server:
-        await_true(server, LOG, lambda: healthy(engine), pause=0.01)
+        await_true(server, LOG, lambda: healthy("engine-svc", engine), pause=0.01)
         ready = time.monotonic() - begun
         status = dict(
             line.split(":", 1) for line in pathlib.Path(f"/proc/{server.pid}/status").read_text().splitlines()
         )
         return ready, *(int(status[field].split()[0]) for field in ("VmHWM", "VmRSS"))
-
-
-def healthy(address):
-    return subprocess.run([OURS / "engine-svc", "healthcheck", address], capture_output=True).returncode == 0
 
 
 main(sys.argv[1], sys.argv[2:])

@@ -11,6 +11,7 @@ Wants `make build` first. --blocks N: blocks of four runs (default 10).
 """
 
 import argparse
+import contextlib
 import json
 import math
 import subprocess
@@ -18,11 +19,9 @@ import sys
 import threading
 import time
 import urllib.request
-from pathlib import Path
+from services import PROGRAMS, await_true, free_ports, healthy, process
 
-ROOT = Path(__file__).resolve().parent.parent
-PROGRAMS = ROOT / "target" / "release"
-OUT = ROOT / "out" / "bench-telemetry"
+OUT = PROGRAMS.parent.parent / "out" / "bench-telemetry"
 LIMIT_PERCENT = 3.0
 # As deploy/prometheus asks.
 SCRAPE_EVERY_S = 5.0
@@ -39,33 +38,22 @@ class Pair:
     def __init__(self, name, telemetry):
         self.telemetry = telemetry
         self.stopped = threading.Event()
-        ports = subprocess.check_output([sys.executable, ROOT / "scripts" / "free_ports.py", *"00000"], text=True).split()
-        engine, self.target, self.admin, *self.pages = (f"127.0.0.1:{port}" for port in ports)
+        self.started = contextlib.ExitStack()
+        engine, self.target, self.admin, *self.pages = (f"127.0.0.1:{port}" for port in free_ports(*[0] * 5))
         off = [] if telemetry else ["--no-telemetry"]
-        self.processes = [
-            self.start(f"{name}-engine", "engine-svc", "--backend", "sim", "--listen", engine,
-                       "--metrics-listen", self.pages[1], *off),
-            self.start(f"{name}-scheduler", "scheduler-svc", "--engine", engine, "--listen", self.target,
-                       "--admin-listen", self.admin, "--metrics-listen", self.pages[0], *off),
-        ]
-        for program, address in (("engine-svc", engine), ("scheduler-svc", self.target)):
-            self.await_healthy(program, address)
+        services = (
+            ("engine-svc", engine, ["--backend", "sim", "--metrics-listen", self.pages[1]]),
+            ("scheduler-svc", self.target,
+             ["--engine", engine, "--admin-listen", self.admin, "--metrics-listen", self.pages[0]]),
+        )  # fmt: skip
+        self.processes = []
+        for program, address, flags in services:
+            log = OUT / f"{name}-{program}.log"
+            command = [PROGRAMS / program, "--listen", address, *flags, *off]
+            self.processes.append(self.started.enter_context(process(command, log)))
+            await_true(self.processes[-1], log, lambda program=program, address=address: healthy(program, address))
         if telemetry:
             threading.Thread(target=self.scrape, daemon=True).start()
-
-    @staticmethod
-    def start(log, program, *flags):
-        with open(OUT / f"{log}.log", "wb") as out:
-            return subprocess.Popen([PROGRAMS / program, *flags], stdout=out, stderr=out)
-
-    @staticmethod
-    def await_healthy(program, address):
-        for _ in range(300):
-            check = subprocess.run([PROGRAMS / program, "healthcheck", address], capture_output=True, check=False)
-            if check.returncode == 0:
-                return
-            time.sleep(0.1)
-        sys.exit(f"{program} at {address} did not become healthy; see {OUT}")
 
     def cpu_ns(self):
         """CPU time of both services so far, from the kernel's per-process CPU clocks."""
@@ -88,9 +76,7 @@ class Pair:
 
     def stop(self):
         self.stopped.set()
-        for process in self.processes:
-            process.kill()
-            process.wait()
+        self.started.close()
 
 
 def main():

@@ -8,11 +8,13 @@
 //! - [`client`]: requests to the pair, and what came back
 //! - [`pki`]: certificates for one test
 //! - [`bench`]: runs of `bench-client` against a pair
+//! - [`chain`]: what its results say of the segments
 //! - [`scrape`]: metrics of a service
 //! - [`wait`]: bounded waiting
 
 pub mod assets;
 pub mod bench;
+pub mod chain;
 pub mod client;
 pub mod pair;
 pub mod pki;

@@ -3,34 +3,11 @@
 
 use firstlight_tests::{
     bench,
+    chain::{HANDOVERS, Owner, SEGMENTS, median, number},
     pair::{Pair, Plan},
 };
 use serde_json::Value;
 
-const SEGMENTS: [&str; 10] = [
-    "client_lag",
-    "ingress",
-    "accept",
-    "queue_wait",
-    "dispatch",
-    "engine_wait",
-    "prefill",
-    "return",
-    "deliver",
-    "lost",
-];
-/// Hand-overs, each with the process that delays it.
-const HANDOVERS: [(&str, Owner); 9] = [
-    ("client_lag", Owner::Client),
-    ("ingress", Owner::Scheduler),
-    ("accept", Owner::Scheduler),
-    ("queue_wait", Owner::Scheduler),
-    ("dispatch", Owner::Scheduler),
-    ("engine_wait", Owner::Engine),
-    ("prefill", Owner::Engine),
-    ("return", Owner::Engine),
-    ("deliver", Owner::Scheduler),
-];
 const INJECTED_MS: f64 = 40.0;
 /// How much later than asked a busy machine may wake a sleeper, and how much other segments may change.
 const TOLERANCE: f64 = 0.25;
@@ -46,13 +23,6 @@ const LOAD: &[&str] = &[
     "--unique-prompts",
     "--require-closed",
 ];
-
-#[derive(Clone, Copy, PartialEq)]
-enum Owner {
-    Client,
-    Scheduler,
-    Engine,
-}
 
 #[tokio::test]
 async fn an_injected_delay_appears_in_its_segment_and_nowhere_else() {
@@ -126,14 +96,6 @@ async fn results_have_every_field_and_their_parts_add_up() {
     let slowest: f64 =
         run["slowest_1pct"]["segments"].as_object().unwrap().values().filter_map(Value::as_f64).sum();
     close(slowest, number(&run, "/slowest_1pct/ttft_mean_ms"), "segments and TTFT of the slowest");
-}
-
-fn median(run: &Value, segment: &str) -> f64 {
-    number(run, &format!("/segments/{segment}/p50_ms"))
-}
-
-fn number(run: &Value, path: &str) -> f64 {
-    run.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("{path} is no number in run.json"))
 }
 
 fn close(parts: f64, whole: f64, what: &str) {

@@ -5,21 +5,14 @@
 use std::time::Duration;
 
 use firstlight_proto::inject::loss::{Loss, Share};
-use firstlight_tests::{bench, pair::Pair, scrape::Page, wait};
+use firstlight_tests::{
+    bench,
+    chain::{SEGMENTS, number},
+    pair::Pair,
+    scrape::Page,
+    wait,
+};
 use serde_json::Value;
-
-const PARTS: [&str; 10] = [
-    "client_lag",
-    "ingress",
-    "accept",
-    "queue_wait",
-    "dispatch",
-    "engine_wait",
-    "prefill",
-    "return",
-    "deliver",
-    "lost",
-];
 
 /// What goes wrong in a run.
 struct Trouble {
@@ -117,7 +110,7 @@ async fn run(trouble: Trouble) {
     let failures = ended.results["requests"]["failed_by_kind"].as_object().unwrap();
     assert!(failures.keys().all(|kind| kind == "cancelled"), "only those that hung up failed: {failures:?}");
     let counted: f64 =
-        PARTS.iter().map(|part| number(&ended.results, &format!("/segments/{part}/negative"))).sum();
+        SEGMENTS.iter().map(|part| number(&ended.results, &format!("/segments/{part}/negative"))).sum();
     assert_eq!(counted, tally.negative as f64, "every negative segment is counted");
 }
 
@@ -163,7 +156,7 @@ impl Tally {
         let sources = [&request["scheduler_stamps"], &request["engine_stamps"]];
         self.stood_in += usize::from(sources.into_iter().any(|source| source == "final"));
         self.negative +=
-            PARTS.iter().filter(|part| part_ms(request, part).is_some_and(|ms| ms < 0.0)).count();
+            SEGMENTS.iter().filter(|part| part_ms(request, part).is_some_and(|ms| ms < 0.0)).count();
 
         let named = [(no_scheduler, "scheduler stamps"), (no_engine, "engine stamps")];
         let named: Vec<&str> = named.into_iter().filter(|n| n.0).map(|n| n.1).collect();
@@ -171,7 +164,7 @@ impl Tally {
             self.wrong.push(format!("{id} misses {named:?}, but says {}", request["missing"]));
         }
         let unexplained = request["unexplained_ms"].as_f64().expect("of every chain");
-        let known: f64 = PARTS.iter().filter_map(|part| part_ms(request, part)).sum();
+        let known: f64 = SEGMENTS.iter().filter_map(|part| part_ms(request, part)).sum();
         if (known + unexplained - ttft).abs() > 1e-5 {
             self.wrong.push(format!("{id}: {known} known and {unexplained} unexplained of {ttft} ms"));
         }
@@ -188,10 +181,6 @@ impl Tally {
 
 fn part_ms(request: &Value, part: &str) -> Option<f64> {
     request[format!("{part}_ms")].as_f64()
-}
-
-fn number(results: &Value, path: &str) -> f64 {
-    results.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("{path} is no number"))
 }
 
 fn percent(share: &str) -> f64 {

@@ -1,6 +1,6 @@
 //! What `whatif` predicts of a budget that was not recorded, beside what happens under it.
 
-use firstlight_tests::{assets, bench, pair::Pair};
+use firstlight_tests::{assets, bench, chain::number, pair::Pair};
 use serde_json::Value;
 
 /// Largest share by which a prediction may be off, of the figure or of the recorded TTFT, whichever is larger; machines
@@ -96,8 +96,4 @@ async fn a_trace_is_replayed_on_more_engines_without_any_server() {
     let wait = |told: &Value| number(told, "/budgets/0/predicted/queue_wait_mean_ms/value");
     assert!(wait(&four) < 0.8 * wait(&one), "{} ms with four engines, {} with one", wait(&four), wait(&one));
     assert_eq!(number(&one, "/budgets/0/predicted/failed/value"), 0.0);
-}
-
-fn number(value: &Value, path: &str) -> f64 {
-    value.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("{path} is no number in {value}"))
 }

@@ -1,23 +1,17 @@
 //! A delay injected at each hand-over appears in that segment, within its bound, and nowhere else, whatever the
 //! clocks. All nine at once, each of another length; one at a time on one clock is in `breakdown.rs`.
 
-use firstlight_tests::{bench, pair::Plan};
+use firstlight_tests::{
+    bench,
+    chain::{HANDOVERS, Owner, median},
+    pair::Plan,
+};
 use serde_json::Value;
 
 use crate::settings::{self, Setting};
 
-/// Hand-overs with the process that delays each and by how much, ms.
-const DELAYS: [(&str, Owner, f64); 9] = [
-    ("client_lag", Owner::Client, 20.0),
-    ("ingress", Owner::Scheduler, 35.0),
-    ("accept", Owner::Scheduler, 50.0),
-    ("queue_wait", Owner::Scheduler, 65.0),
-    ("dispatch", Owner::Scheduler, 80.0),
-    ("engine_wait", Owner::Engine, 95.0),
-    ("prefill", Owner::Engine, 110.0),
-    ("return", Owner::Engine, 125.0),
-    ("deliver", Owner::Scheduler, 140.0),
-];
+/// How much each hand-over is delayed, ms.
+const DELAYS_MS: [f64; 9] = [20.0, 35.0, 50.0, 65.0, 80.0, 95.0, 110.0, 125.0, 140.0];
 /// How much later than asked a busy machine may wake a sleeper.
 const TOLERANCE_MS: f64 = 10.0;
 /// One request at a time, so that the delay of one makes no other wait.
@@ -35,13 +29,6 @@ const LOAD: &[&str] = &[
     "--require-closed",
 ];
 
-#[derive(Clone, Copy, PartialEq)]
-enum Owner {
-    Client,
-    Scheduler,
-    Engine,
-}
-
 #[tokio::test]
 async fn delays_are_found_where_they_are_when_no_two_clocks_agree() {
     check(vec![settings::everything()]).await;
@@ -55,8 +42,8 @@ async fn delays_are_found_where_they_are_in_every_setting() {
 
 async fn check(settings: Vec<Setting>) {
     print!("{:34}", "change of each segment's median, ms");
-    println!("{}", DELAYS.map(|(name, ..)| format!("{name:>13}")).concat());
-    println!("{:34} {}", "injected", DELAYS.map(|(.., ms)| format!("{ms:12.1} ")).concat());
+    println!("{}", HANDOVERS.map(|(name, _)| format!("{name:>13}")).concat());
+    println!("{:34} {}", "injected", DELAYS_MS.map(|ms| format!("{ms:12.1} ")).concat());
     let mut wrong = Vec::new();
     for setting in settings {
         let without = run(&setting, false).await;
@@ -65,9 +52,9 @@ async fn check(settings: Vec<Setting>) {
         println!(
             "{:34} {}",
             setting.name,
-            DELAYS.map(|(name, ..)| format!("{:12.1} ", change(name))).concat()
+            HANDOVERS.map(|(name, _)| format!("{:12.1} ", change(name))).concat()
         );
-        for (name, _, injected) in DELAYS {
+        for ((name, _), injected) in HANDOVERS.into_iter().zip(DELAYS_MS) {
             let bound = with["segments"][name]["bound_ms"].as_f64().expect("a bound");
             if (change(name) - injected).abs() > TOLERANCE_MS + bound {
                 wrong.push(format!(
@@ -83,8 +70,9 @@ async fn check(settings: Vec<Setting>) {
 
 async fn run(setting: &Setting, delayed: bool) -> Value {
     let delays = |owner: Owner| -> Vec<String> {
-        let own = DELAYS.iter().filter(|(_, who, _)| delayed && *who == owner);
-        own.flat_map(|(name, _, ms)| ["--inject-delay".to_owned(), format!("{name}={ms}")]).collect()
+        let all = HANDOVERS.into_iter().zip(DELAYS_MS);
+        let own = all.filter(|((_, who), _)| delayed && *who == owner);
+        own.flat_map(|((name, _), ms)| ["--inject-delay".to_owned(), format!("{name}={ms}")]).collect()
     };
     let [client, scheduler, engine] = [Owner::Client, Owner::Scheduler, Owner::Engine].map(delays);
     let plan: Plan = setting.plan.clone().scheduler(&words(&scheduler)).engine(&words(&engine));
@@ -94,9 +82,4 @@ async fn run(setting: &Setting, delayed: bool) -> Value {
 
 fn words(flags: &[String]) -> Vec<&str> {
     flags.iter().map(String::as_str).collect()
-}
-
-fn median(run: &Value, segment: &str) -> f64 {
-    let path = format!("/segments/{segment}/p50_ms");
-    run.pointer(&path).and_then(Value::as_f64).unwrap_or_else(|| panic!("{path} is no number"))
 }

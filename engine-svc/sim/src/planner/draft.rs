@@ -14,6 +14,9 @@ const MATCHES: [usize; 3] = [4, 3, 2];
 impl Planner {
     /// Adds drafts behind the decode rows, oldest sequence first. They take free blocks only.
     pub(super) fn add_draft_rows(&mut self, plan: &mut ForwardPlan) {
+        if self.shape.draft_tokens == 0 {
+            return;
+        }
         let most = self.limits.max_batch_size.min(MOST_ROWS);
         for row in plan.rows.clone() {
             let Some(seq) = self.sequences[row.id.index()].as_mut() else { continue };

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """What telemetry costs: CPU time per token of engine-svc + scheduler-svc with telemetry on and off.
 
-Two pairs over the sim backend, side by side and never loaded at once. On: metrics recorded and scraped every 5 s,
-every span of both services watched (the engine's also relayed), timelines in the final messages. Off: the services run
-with --no-telemetry (no recorder, no spans, no timelines) and the client neither watches nor asks for timelines. Runs
-alternate on, off, off, on. Every run keeps the engine full: 256 requests in flight, 64 decode rows per forward.
+Two pairs over the sim backend. On: metrics recorded and scraped every 5 s, every span of both services watched,
+timelines in the final messages. Off: the services run with --no-telemetry (no recorder, no spans, no timelines) and the
+client neither watches nor asks for timelines. Every run keeps the engine full: 256 requests in flight, 64 decode rows
+per forward. Both pairs run at once, so that whatever the machine does meanwhile happens to both; they start in the
+order on, off, then off, on. Each block has pairs of its own: where memory happens to lie makes a difference, too.
 
 Prints each block and the mean difference with its 95 % confidence interval; fails when the interval reaches above 3 %.
 Wants `make build` first. --blocks N: blocks of four runs (default 10).
 """
 
 import argparse
+import concurrent.futures
 import contextlib
 import json
 import math
@@ -23,12 +25,13 @@ from services import PROGRAMS, await_true, free_ports, healthy, process
 
 OUT = PROGRAMS.parent.parent / "out" / "bench-telemetry"
 LIMIT_PERCENT = 3.0
+START_APART_S = 0.2
 # As deploy/prometheus asks.
 SCRAPE_EVERY_S = 5.0
 # Two-sided 95 % quantiles of Student's t by degrees of freedom.
 T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262,
         10: 2.228, 14: 2.145, 19: 2.093}
-LOAD = ["--num-requests", "384", "--max-concurrency", "256", "--max-new-tokens", "64", "--no-stop-on-eos",
+LOAD = ["--num-requests", "1152", "--max-concurrency", "256", "--max-new-tokens", "64", "--no-stop-on-eos",
         "--unique-prompts", "--warmup-runs", "0", "--no-self-check"]
 
 
@@ -36,6 +39,7 @@ class Pair:
     """One engine and one scheduler, with or without telemetry."""
 
     def __init__(self, name, telemetry):
+        self.name = name
         self.telemetry = telemetry
         self.stopped = threading.Event()
         self.started = contextlib.ExitStack()
@@ -61,7 +65,7 @@ class Pair:
 
     def microseconds_per_token(self):
         """One run of the load."""
-        file = OUT / "run.json"
+        file = OUT / f"{self.name}.json"
         flags = [] if self.telemetry else ["--no-telemetry"]
         before = self.cpu_ns()
         subprocess.run([PROGRAMS / "bench-client", "run", "--quiet", "--target", self.target, "--admin", self.admin,
@@ -79,28 +83,40 @@ class Pair:
         self.started.close()
 
 
+def at_once(*pairs):
+    """What each pair takes, all of them under load, in the order in which they start."""
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        runs = []
+        for pair in pairs:
+            runs.append(pool.submit(pair.microseconds_per_token))
+            time.sleep(START_APART_S)
+        return [run.result() for run in runs]
+
+
+def one_block():
+    with contextlib.ExitStack() as stack:
+        pairs = []
+        for name, telemetry in [("on", True), ("off", False)]:
+            pairs.append(Pair(name, telemetry))
+            stack.callback(pairs[-1].stop)
+        on, off = pairs
+        at_once(on, off)  # warms up
+        return [*at_once(on, off), *at_once(off, on)]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--blocks", type=int, default=10)
     blocks = parser.parse_args().blocks
     OUT.mkdir(parents=True, exist_ok=True)
-    pairs = []
-    try:
-        pairs = [Pair("on", True), Pair("off", False)]
-        on, off = pairs
-        for pair in pairs:
-            pair.microseconds_per_token()  # warms up
-        differences = []
-        print("CPU µs per token, engine-svc + scheduler-svc; runs in the order on, off, off, on")
-        for block in range(blocks):
-            runs = [pair.microseconds_per_token() for pair in (on, off, off, on)]
-            with_it, without = (runs[0] + runs[3]) / 2, (runs[1] + runs[2]) / 2
-            differences.append(100 * (with_it / without - 1))
-            shown = "  ".join(f"{run:7.3f}" for run in runs)
-            print(f"block {block + 1:2}   {shown}   difference {differences[-1]:+6.2f} %", flush=True)
-    finally:
-        for pair in pairs:
-            pair.stop()
+    differences = []
+    print("CPU µs per token, engine-svc + scheduler-svc; started in the order on, off, then off, on")
+    for block in range(blocks):
+        runs = one_block()
+        with_it, without = (runs[0] + runs[3]) / 2, (runs[1] + runs[2]) / 2
+        differences.append(100 * (with_it / without - 1))
+        shown = "  ".join(f"{run:7.3f}" for run in runs)
+        print(f"block {block + 1:2}   {shown}   difference {differences[-1]:+6.2f} %", flush=True)
     mean = sum(differences) / len(differences)
     if len(differences) < 2:
         return

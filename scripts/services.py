@@ -5,12 +5,17 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 import time
 
 from free_ports import free_ports  # noqa: F401
 
 PROGRAMS = pathlib.Path(__file__).resolve().parent.parent / "target" / "release"
 START_SECONDS = 300
+
+
+# So that what was started is stopped on the way out of a script that is told to end.
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 class Failed(Exception):

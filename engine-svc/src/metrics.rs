@@ -210,10 +210,10 @@ impl EngineMetrics {
         self.draft_tokens.increment(plan.rows.iter().filter(|row| row.draft.is_some()).count() as u64);
     }
 
-    /// A token was generated, perhaps one behind a guess that was right.
-    pub(crate) fn generated(&self, drafted: bool) {
-        self.generated_tokens.increment(1);
-        self.draft_tokens_kept.increment(drafted.into());
+    /// A forward brought tokens; `drafted` of them stand behind a guess that was right.
+    pub(crate) fn generated(&self, tokens: usize, drafted: usize) {
+        self.generated_tokens.increment(tokens as u64);
+        self.draft_tokens_kept.increment(drafted as u64);
     }
 
     /// A sequence reached its first token; times in ns.

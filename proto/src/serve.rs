@@ -5,12 +5,14 @@
 //! - [`shutdown`]: SIGTERM and Ctrl-C: drain first, stop at the second
 //! - [`health`]: the `healthcheck` subcommand, and reflection of the wire contract
 //! - [`metrics`]: metrics declared with name, unit, help and buckets together
+//! - [`histogram`]: a histogram that its owner counts itself
 //! - [`spans`]: spans as they happen, to whoever watches
 //! - [`listen`], [`dial`], [`tls`]: both ends of a connection, in the clear or over (mutual) TLS
 
 pub mod dial;
 pub mod exit;
 pub mod health;
+pub mod histogram;
 pub mod listen;
 pub mod logging;
 pub mod metrics;

@@ -27,6 +27,7 @@ use std::{collections::HashMap, pin::pin, sync::Arc, time::Duration};
 use firstlight_proto::{
     clock::Stamp,
     inject::{Injections, Segment},
+    serve::histogram::OwnedHistogram,
 };
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -34,6 +35,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     admission::{Admission, BudgetError, EngineId},
     engines::Event,
+    metrics,
     shadow::{Feed, News},
     telemetry::Telemetry,
 };
@@ -57,6 +59,7 @@ pub struct Dispatch {
     recent: Recent,
     engines: HashMap<EngineId, Attached>,
     telemetry: Arc<Telemetry>,
+    itl: OwnedHistogram,
     shadow: Option<Feed>,
     served: watch::Sender<Arc<Served>>,
     /// Tokens a client's stream may lag behind.
@@ -104,6 +107,7 @@ impl Dispatch {
             recent: Recent::default(),
             engines: HashMap::new(),
             telemetry,
+            itl: OwnedHistogram::new(&metrics::ITL),
             shadow: config.shadow,
             served,
             stream_buffer: config.stream_buffer,

@@ -14,7 +14,7 @@ pub mod shadow;
 pub mod tenants;
 pub mod traces;
 
-pub use declared::{ALL, BLOCKED};
+pub use declared::{ALL, BLOCKED, ITL};
 pub use events::{CancelledBy, FINISHES, Metrics, SEGMENTS};
 pub use gauges::{EngineGauges, count_engine, set_budget, set_gauges};
 pub use shadow::ShadowMetrics;
@@ -62,7 +62,7 @@ mod tests {
             let metrics = Metrics::new();
             Tenants::new(&["t".to_owned()]).of(crate::admission::Tenant(0)).queue_wait.record(1.0);
             metrics.first_token(5, false, Some(&SEGMENTS.map(|segment| (segment, -1))));
-            for histogram in [&metrics.itl, &metrics.latency, &metrics.round_requests] {
+            for histogram in [&metrics.latency, &metrics.round_requests] {
                 histogram.record(1.0);
             }
             let now = firstlight_proto::clock::Stamp::from_ns(1);
@@ -89,11 +89,11 @@ mod tests {
             let expected = match declared(name) {
                 Kind::Counter | Kind::SecondsCounter => "counter",
                 Kind::Gauge => "gauge",
-                Kind::Histogram(_) => "histogram",
+                Kind::Histogram(_) | Kind::OwnedHistogram(_) => "histogram",
             };
             assert_eq!(kind, expected, "{name}");
         }
-        assert_eq!(types.len() + 1, ALL.len(), "all but the appended counter of seconds are on the page");
+        assert_eq!(types.len() + 2, ALL.len(), "all but BLOCKED and ITL, which are appended, are on the page");
         assert!(page.contains("firstlight_kv_utilization_ratio 0.5"), "{page}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use firstlight_proto::{clock::Clock, error::Failure, serve::spans::SpanHub, v1};
+use firstlight_proto::{clock::Clock, error::Failure, serve::spans::{SpanHub, Topic}, v1};
 
 use crate::{
     metrics::{CancelledBy, Metrics, Tenants, in_seconds},
@@ -44,15 +44,13 @@ impl Telemetry {
         if let Some((_, wait)) = segments.iter().flatten().find(|(segment, _)| *segment == "queue_wait") {
             self.tenants.of(record.tenant).queue_wait.record(in_seconds(*wait));
         }
-        if self.spans.is_watched() {
-            self.publish_scheduler_span(record, v1::SpanEvent::FirstToken, "");
-            self.relay_engine_span(record);
-        }
+        self.publish_scheduler_span(record, v1::SpanEvent::FirstToken, "");
+        self.relay_engine_span(record);
     }
 
     /// An engine's forward ended.
     pub fn forward(&self, engine: &str, step: &v1::Step) {
-        if !self.spans.is_watched() {
+        if !self.spans.wants(Topic::Forward) {
             return;
         }
         let dropped = self.spans.publish_forward(v1::Forward {
@@ -96,9 +94,7 @@ impl Telemetry {
         if let Some(traces) = &self.traces {
             traces.export(record, outcome);
         }
-        if self.spans.is_watched() {
-            self.publish_scheduler_span(record, v1::SpanEvent::Finished, outcome);
-        }
+        self.publish_scheduler_span(record, v1::SpanEvent::Finished, outcome);
         tracing::debug!(
             request_id = %record.id,
             outcome,
@@ -109,11 +105,17 @@ impl Telemetry {
     }
 
     fn publish_scheduler_span(&self, record: &Record, event: v1::SpanEvent, outcome: &str) {
+        if !self.spans.wants(event.into()) {
+            return;
+        }
         let timeline = record.scheduler_timeline(&self.domain);
         self.publish(record, event, v1::span::Timeline::Scheduler(timeline), outcome, false);
     }
 
     fn relay_engine_span(&self, record: &Record) {
+        if !self.spans.wants(Topic::Relayed) {
+            return;
+        }
         if let Some(timeline) = record.engine.clone() {
             let timeline = v1::span::Timeline::Engine(timeline);
             self.publish(record, v1::SpanEvent::FirstToken, timeline, "", true);

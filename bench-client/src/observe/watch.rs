@@ -8,8 +8,8 @@ use std::{
 };
 
 use firstlight_proto::{
-    serve::tls::Dialer,
-    v1::{EngineInfo, ProbeClockRequest, WatchSpansRequest, telemetry_client::TelemetryClient},
+    serve::{spans::GATHER, tls::Dialer},
+    v1::{EngineInfo, ProbeClockRequest, SpanEvent, WatchSpansRequest, telemetry_client::TelemetryClient},
 };
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -83,10 +83,14 @@ impl Watch {
             stop: CancellationToken::new(),
         };
         let of_run = WatchSpansRequest { run_label: run_label.into(), buffer: BUFFER, ..Default::default() };
-        let from_scheduler = WatchSpansRequest { relay_engines: true, forwards, ..of_run.clone() };
+        // Engines watched directly need not be told of a second time.
+        let relay_engines = routes.is_empty() || routes.iter().any(|route| route.direct.is_none());
+        let at_the = |event: SpanEvent| WatchSpansRequest { events: vec![event.into()], ..of_run.clone() };
+        // The scheduler's last word says all. An engine that dies says none, so its first counts.
+        let from_scheduler = WatchSpansRequest { relay_engines, forwards, ..at_the(SpanEvent::Finished) };
         watch.follow(scheduler, from_scheduler).await?;
         for channel in routes.iter().filter_map(|r| r.direct.clone()) {
-            watch.follow(channel, of_run.clone()).await?;
+            watch.follow(channel, at_the(SpanEvent::FirstToken)).await?;
         }
         Ok(watch)
     }
@@ -98,7 +102,7 @@ impl Watch {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             // Engine spans travel on streams of their own and may be a moment behind.
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            tokio::time::sleep(2 * GATHER).await;
         };
         let _ = tokio::time::timeout(patience, heard).await;
         self.stop.cancel();

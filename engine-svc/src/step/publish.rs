@@ -48,7 +48,6 @@ impl StepLoop {
         if outcome.token.is_some() {
             let running = &mut self.running[outcome.id.0 as usize];
             running.token(at);
-            self.config.metrics.generated(outcome.drafted);
             if outcome.first {
                 self.first_token(outcome.id);
             }
@@ -77,7 +76,7 @@ impl StepLoop {
         if let Some(attachment) = self.attachments.get_mut(&running.attachment) {
             attachment.first_token(running.handle, timeline.clone());
         }
-        if self.config.spans.is_watched() {
+        if self.config.spans.wants(SpanEvent::FirstToken.into()) {
             let dropped = self.config.spans.publish(running.span(SpanEvent::FirstToken, "", timeline));
             self.config.metrics.spans_dropped.increment(dropped);
         }
@@ -108,7 +107,7 @@ impl StepLoop {
     }
 
     pub(super) fn export(&self, running: &Running, event: SpanEvent, outcome: &str) {
-        if self.config.spans.is_watched() {
+        if self.config.spans.wants(event.into()) {
             let timeline = running.timeline(&self.config.hello.name, &self.config.domain);
             let dropped = self.config.spans.publish(running.span(event, outcome, timeline));
             self.config.metrics.spans_dropped.increment(dropped);

@@ -172,9 +172,13 @@ impl StepLoop {
         for row in plan.rows.iter().filter(|row| row.prompt) {
             self.running[row.id.0 as usize].prefilled(row, start, end);
         }
+        let (mut tokens, mut drafted) = (0, 0);
         for outcome in self.planner.complete(&plan, &executed.sampled) {
+            tokens += usize::from(outcome.token.is_some());
+            drafted += usize::from(outcome.drafted);
             self.take_outcome(&outcome, end);
         }
+        self.config.metrics.generated(tokens, drafted);
         self.report(&plan, start, end);
         Ok(true)
     }

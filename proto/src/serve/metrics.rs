@@ -21,6 +21,8 @@ pub enum Kind {
     Gauge,
     /// Distribution over these upper bounds.
     Histogram(&'static [f64]),
+    /// The same, counted by its owner, who appends it to the page: an [`OwnedHistogram`](super::histogram::OwnedHistogram).
+    OwnedHistogram(&'static [f64]),
 }
 
 /// One metric: the only place where its name, unit and help stand.
@@ -45,7 +47,7 @@ pub fn listing(declared: &[Metric]) -> String {
         let kind = match kind {
             Kind::Counter | Kind::SecondsCounter => "counter",
             Kind::Gauge => "gauge",
-            Kind::Histogram(_) => "histogram",
+            Kind::Histogram(_) | Kind::OwnedHistogram(_) => "histogram",
         };
         lines += &format!("{name}\t{kind}\t{}\t{}\t{help}\n", unit.as_str(), labels.join(","));
     }
@@ -77,7 +79,7 @@ pub fn install(declared: &[Metric]) -> anyhow::Result<PrometheusHandle> {
             Kind::Counter => describe_counter!(metric.name, metric.unit, metric.help),
             Kind::Gauge => describe_gauge!(metric.name, metric.unit, metric.help),
             Kind::Histogram(_) => describe_histogram!(metric.name, metric.unit, metric.help),
-            Kind::SecondsCounter => {}
+            Kind::SecondsCounter | Kind::OwnedHistogram(_) => {}
         }
     }
     Ok(handle)

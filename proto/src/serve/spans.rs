@@ -7,7 +7,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU8, Ordering},
     },
     task::{Context, Poll, ready},
     time::Duration,
@@ -30,15 +30,48 @@ const MAX_BUFFER: u32 = 1 << 20;
 /// Spans and forwards in one batch.
 const MAX_BATCH: usize = 512;
 /// How long news are gathered for a batch that is not full.
-const GATHER: Duration = Duration::from_millis(25);
+pub const GATHER: Duration = Duration::from_millis(100);
 
 /// All watchers of this service.
 #[derive(Debug, Default)]
 pub struct SpanHub {
     watchers: Mutex<Vec<Weak<Watcher>>>,
-    /// Read on the hot path: nobody watching costs nothing.
-    count: AtomicUsize,
+    /// [`Topic`]s that anyone watches, one bit each. Read on the hot path: what nobody watches costs nothing.
+    wanted: AtomicU8,
     losing: Share,
+}
+
+/// A kind of news that watchers ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topic {
+    /// A span at the first token.
+    FirstToken,
+    /// A span at the end.
+    Finished,
+    /// A span of an engine, relayed.
+    Relayed,
+    /// A forward.
+    Forward,
+}
+
+impl Topic {
+    fn of(span: &v1::Span) -> Self {
+        match (span.relayed, span.event()) {
+            (true, _) => Self::Relayed,
+            (false, v1::SpanEvent::Finished) => Self::Finished,
+            (false, v1::SpanEvent::FirstToken | v1::SpanEvent::Unspecified) => Self::FirstToken,
+        }
+    }
+
+    fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+impl From<v1::SpanEvent> for Topic {
+    fn from(event: v1::SpanEvent) -> Self {
+        Self::of(&v1::Span { event: event.into(), ..v1::Span::default() })
+    }
 }
 
 impl SpanHub {
@@ -47,9 +80,9 @@ impl SpanHub {
         Self { losing: share, ..Self::default() }
     }
 
-    /// Whether anyone watches; otherwise spans need not be made.
-    pub fn is_watched(&self) -> bool {
-        self.count.load(Ordering::Relaxed) > 0
+    /// Whether anyone asked for it; otherwise it need not be made.
+    pub fn wants(&self, topic: Topic) -> bool {
+        self.wanted.load(Ordering::Relaxed) & topic.bit() != 0
     }
 
     /// Gives `span` to every watcher that asked for it. What was dropped for slow watchers by it.
@@ -71,9 +104,17 @@ impl SpanHub {
 
     fn offer(&self, news: &News) -> u64 {
         let mut watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
+        let gone = watchers.len();
         watchers.retain(|watcher| watcher.strong_count() > 0);
-        self.count.store(watchers.len(), Ordering::Relaxed);
+        if watchers.len() < gone {
+            self.note_wanted(&watchers);
+        }
         watchers.iter().filter_map(Weak::upgrade).map(|watcher| watcher.offer(news)).sum()
+    }
+
+    fn note_wanted(&self, watchers: &[Weak<Watcher>]) {
+        let wanted = watchers.iter().filter_map(Weak::upgrade).fold(0, |all, watcher| all | watcher.topics);
+        self.wanted.store(wanted, Ordering::Relaxed);
     }
 
     /// Starts watching. `name` and `domain` are of this service.
@@ -94,18 +135,25 @@ impl SpanHub {
                 return Err(Failure::Invalid { field: "buffer", reason });
             }
         };
+        let events = request.events.iter().map(|&event| v1::SpanEvent::try_from(event).map(Topic::from));
+        let events: Vec<Topic> = events.collect::<Result<_, _>>().map_err(|unknown| Failure::Invalid {
+            field: "events",
+            reason: unknown.to_string(),
+        })?;
+        let own = if events.is_empty() { &[Topic::FirstToken, Topic::Finished][..] } else { &events };
+        let asked = [(Topic::Relayed, request.relay_engines), (Topic::Forward, request.forwards)];
+        let asked = asked.into_iter().filter(|(_, asked)| *asked).map(|(topic, _)| topic);
         let watcher = Arc::new(Watcher {
             ids: request.request_ids.into_iter().collect(),
             run_label: request.run_label,
-            relayed: request.relay_engines,
-            forwards: request.forwards,
+            topics: own.iter().copied().chain(asked).fold(0, |all, topic| all | topic.bit()),
             capacity: buffer as usize,
             queue: Mutex::default(),
             waker: AtomicWaker::new(),
         });
         let mut watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
         watchers.push(Arc::downgrade(&watcher));
-        self.count.store(watchers.len(), Ordering::Relaxed);
+        self.note_wanted(&watchers);
         Ok(SpanStream { watcher, name: name.to_owned(), domain: domain.clone(), gather: None })
     }
 }
@@ -114,8 +162,7 @@ impl SpanHub {
 struct Watcher {
     ids: HashSet<String>,
     run_label: String,
-    relayed: bool,
-    forwards: bool,
+    topics: u8,
     capacity: usize,
     queue: Mutex<Queue>,
     waker: AtomicWaker,
@@ -142,11 +189,11 @@ impl Watcher {
     fn wants(&self, news: &News) -> bool {
         match news {
             News::Span(span) => {
-                (self.ids.is_empty() || self.ids.contains(&span.request_id))
+                self.topics & Topic::of(span).bit() != 0
+                    && (self.ids.is_empty() || self.ids.contains(&span.request_id))
                     && (self.run_label.is_empty() || self.run_label == span.run_label)
-                    && (self.relayed || !span.relayed)
             }
-            News::Forward(_) => self.forwards,
+            News::Forward(_) => self.topics & Topic::Forward.bit() != 0,
         }
     }
 
@@ -277,11 +324,38 @@ mod tests {
         assert!(without.next().await.unwrap().unwrap().forwards.is_empty());
     }
 
+    #[tokio::test]
+    async fn only_what_somebody_asked_for_need_be_made() {
+        let hub = SpanHub::default();
+        let all = [Topic::FirstToken, Topic::Finished, Topic::Relayed, Topic::Forward];
+        let wanted = |hub: &SpanHub| all.map(|topic| hub.wants(topic));
+        assert_eq!(wanted(&hub), [false; 4]);
+        let events = vec![v1::SpanEvent::Finished.into()];
+        let mut ends = watch(&hub, v1::WatchSpansRequest { events, ..Default::default() });
+        assert_eq!(wanted(&hub), [false, true, false, false]);
+        let everything =
+            v1::WatchSpansRequest { relay_engines: true, forwards: true, ..Default::default() };
+        let _all = watch(&hub, everything);
+        assert_eq!(wanted(&hub), [true; 4]);
+        for event in [v1::SpanEvent::FirstToken, v1::SpanEvent::Finished] {
+            hub.publish(v1::Span { event: event.into(), ..span("a", "", false) });
+        }
+        let batch = ends.next().await.unwrap().unwrap();
+        assert_eq!(batch.spans.iter().map(v1::Span::event).collect::<Vec<_>>(), [v1::SpanEvent::Finished]);
+    }
+
+    #[test]
+    fn an_event_that_is_none_is_refused() {
+        let request = v1::WatchSpansRequest { events: vec![9], ..Default::default() };
+        let refused = SpanHub::default().watch(request, "scheduler", &v1::ClockDomain::default());
+        assert!(matches!(refused, Err(Failure::Invalid { field: "events", .. })), "{refused:?}");
+    }
+
     #[test]
     fn nobody_is_served_after_hanging_up() {
         let hub = SpanHub::default();
         drop(watch(&hub, v1::WatchSpansRequest::default()));
         hub.publish(span("a", "", false));
-        assert!(!hub.is_watched());
+        assert!(!hub.wants(Topic::FirstToken) && !hub.wants(Topic::Finished));
     }
 }

@@ -51,7 +51,7 @@ impl Dispatch {
             .blocked
             .iter()
             .map(|(cause, ns)| (cause.label(), Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))));
-        seconds_counter(&metrics::BLOCKED, blocked)
+        seconds_counter(&metrics::BLOCKED, blocked) + &self.itl.page()
     }
 
     /// What the watchdog judges by.

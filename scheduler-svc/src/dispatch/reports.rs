@@ -142,7 +142,7 @@ impl Dispatch {
             }
         }
         let mut rows = Vec::with_capacity(step.handles.len());
-        let mut ended = Vec::new();
+        let (mut firsts, mut ended) = (Vec::new(), Vec::new());
         let mut tokens = 0;
         for ((handle, id), end) in step.handles.iter().zip(&step.token_ids).zip(&step.ends) {
             let end = RowEnd::try_from(*end).unwrap_or(RowEnd::Failed);
@@ -157,15 +157,8 @@ impl Dispatch {
                 tokens += 1;
                 live.generated.push(*id);
                 match live.record.token(at) {
-                    Some(gap) => self.telemetry.metrics.itl.record(crate::metrics::in_seconds(gap)),
-                    None => {
-                        self.telemetry.first_token(&live.record);
-                        if let (Some(shadow), Some((dispatch, back))) =
-                            (&self.shadow, live.record.hand_overs())
-                        {
-                            shadow.tell(News::FirstToken { dispatch, back });
-                        }
-                    }
+                    Some(gap) => self.itl.record(crate::metrics::in_seconds(gap)),
+                    None => firsts.push(place),
                 }
                 if let Err(TrySendError::Full(_)) = live.tokens.try_send(Token { id: *id, at }) {
                     ended.push((place, RowEnd::None));
@@ -176,6 +169,8 @@ impl Dispatch {
                 ended.push((place, end));
             }
         }
+        // Nobody's token waits while others' first ones are told of.
+        firsts.into_iter().for_each(|place| self.tell_first_token(place));
         self.telemetry.metrics.output_tokens.increment(tokens);
         let report = admission::Step {
             engine,
@@ -188,6 +183,14 @@ impl Dispatch {
         self.requeue(&requeued, now);
         for (place, end) in ended {
             self.end_row(place, end, now);
+        }
+    }
+
+    fn tell_first_token(&mut self, place: Place) {
+        let Some(live) = self.inflight.at(place) else { return };
+        self.telemetry.first_token(&live.record);
+        if let (Some(shadow), Some((dispatch, back))) = (&self.shadow, live.record.hand_overs()) {
+            shadow.tell(News::FirstToken { dispatch, back });
         }
     }
 

@@ -19,6 +19,15 @@ pub const BLOCKED: Metric = seconds(
     &["cause"],
 );
 
+/// Counted with every token, so by its owner.
+pub static ITL: Metric = Metric {
+    name: "firstlight_itl_seconds",
+    kind: Kind::OwnedHistogram(ITL_BUCKETS),
+    unit: Unit::Seconds,
+    help: "Time between neighbouring tokens.",
+    labels: &[],
+};
+
 /// All metrics of this service.
 pub const ALL: &[Metric] = &[
     BLOCKED,
@@ -65,13 +74,7 @@ pub const ALL: &[Metric] = &[
         "Parts of TTFT that came out negative (clocks are known within a bound only).",
         &["segment"],
     ),
-    histogram_of(
-        "firstlight_itl_seconds",
-        Unit::Seconds,
-        "Time between neighbouring tokens.",
-        ITL_BUCKETS,
-        &[],
-    ),
+    ITL,
     histogram_of(
         "firstlight_latency_seconds",
         Unit::Seconds,

@@ -56,8 +56,6 @@ pub struct Metrics {
     pub rounds: Counter,
     /// Requests per round.
     pub round_requests: Histogram,
-    /// Time between tokens.
-    pub itl: Histogram,
     /// Whole requests.
     pub latency: Histogram,
     /// First tokens without a split.
@@ -92,7 +90,6 @@ impl Metrics {
             output_tokens: counter!("firstlight_output_tokens_total"),
             rounds: counter!("firstlight_rounds_total"),
             round_requests: histogram!("firstlight_round_requests"),
-            itl: histogram!("firstlight_itl_seconds"),
             latency: histogram!("firstlight_latency_seconds"),
             unsplit: counter!("firstlight_ttft_unsplit_total"),
             spans_dropped: counter!("firstlight_spans_dropped_total"),

@@ -5,37 +5,32 @@ use std::marker::PhantomData;
 use std::sync::OnceLock;
 
 use firstlight_cuda::arguments::{Arguments, DevicePtr};
-use firstlight_cuda::driver::{DriverError, Gpu, LoadedModule, Memory};
+use firstlight_cuda::driver::{DriverError, Gpu, LoadedModule, Memory, Stream};
 use firstlight_cuda::launch::Launch;
 use firstlight_cuda::source::Module;
 
-struct OneThreads(Gpu);
-
-// SAFETY: this program has one thread.
-unsafe impl Sync for OneThreads {}
-// SAFETY: as above.
-unsafe impl Send for OneThreads {}
-
-static GPU: OnceLock<OneThreads> = OnceLock::new();
+static GPU: OnceLock<Gpu> = OnceLock::new();
 
 /// The GPU that everything runs on.
 pub fn use_gpu(gpu: Gpu) {
-    assert!(GPU.set(OneThreads(gpu)).is_ok(), "one GPU");
+    assert!(GPU.set(gpu).is_ok(), "one GPU");
 }
 
 pub fn gpu() -> &'static Gpu {
-    &GPU.get().expect("a GPU was opened").0
+    GPU.get().expect("a GPU was opened")
 }
 
 /// A compiled module.
 pub struct Kernels {
     module: Module,
-    loaded: LoadedModule<'static>,
+    loaded: LoadedModule,
+    stream: Stream,
 }
 
 impl Kernels {
     pub fn load(module: Module, cubin: &[u8]) -> Result<Self, DriverError> {
-        Ok(Self { module, loaded: gpu().load(cubin)? })
+        let loaded = LoadedModule::load(gpu(), module.family, cubin)?;
+        Ok(Self { module, loaded, stream: Stream::default_of(gpu()) })
     }
 
     pub fn module(&self) -> &Module {
@@ -45,14 +40,14 @@ impl Kernels {
     /// Runs a kernel; the hardware chooses the order of threads.
     pub fn launch<A: Arguments>(&self, launch: &Launch, arguments: &A, _seed: u64) -> Result<(), String> {
         // SAFETY: a kernel's name goes with its arguments' type in each check; addresses come from live buffers.
-        let launched = unsafe { self.loaded.launch(launch, arguments) };
+        let launched = unsafe { self.loaded.launch(&self.stream, launch, arguments) };
         launched.and_then(|()| gpu().synchronize()).map_err(|error| format!("{}: {error}", launch.kernel))
     }
 }
 
 /// `len` elements of `T`. Every byte is 0xFF until written.
 pub struct Buf<T> {
-    memory: Memory<'static>,
+    memory: Memory,
     element: PhantomData<T>,
 }
 
@@ -71,8 +66,11 @@ impl<T: Copy> Buf<T> {
     }
 
     fn upload(bytes: &[u8]) -> Self {
-        let memory = gpu().upload(bytes).unwrap_or_else(|error| panic!("{error}"));
-        Self { memory, element: PhantomData }
+        let memory = Memory::new(gpu(), bytes.len()).and_then(|mut memory| {
+            memory.write(0, bytes)?;
+            Ok(memory)
+        });
+        Self { memory: memory.unwrap_or_else(|error| panic!("{error}")), element: PhantomData }
     }
 
     pub fn device(&self) -> DevicePtr<T> {

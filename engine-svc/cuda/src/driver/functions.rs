@@ -1,0 +1,113 @@
+//! The driver's functions, from the library that comes with the card.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+use libloading::os::unix::{Library, RTLD_NOW, Symbol};
+
+use super::DriverError;
+use crate::library::reason;
+
+const LIBRARY: &str = "libcuda.so.1";
+
+pub(super) type Handle = *mut c_void;
+pub(super) type Address = u64;
+
+/// Those of `cuda.h`, under their names without `cu`.
+pub(super) struct Functions {
+    pub init: Symbol<unsafe extern "C" fn(c_uint) -> c_int>,
+    pub error: Symbol<unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int>,
+    pub device: Symbol<unsafe extern "C" fn(*mut c_int, c_int) -> c_int>,
+    pub name: Symbol<unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int>,
+    pub attribute: Symbol<unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int>,
+    pub retain: Symbol<unsafe extern "C" fn(*mut Handle, c_int) -> c_int>,
+    pub release: Symbol<unsafe extern "C" fn(c_int) -> c_int>,
+    pub set_current: Symbol<unsafe extern "C" fn(Handle) -> c_int>,
+    pub synchronize: Symbol<unsafe extern "C" fn() -> c_int>,
+    pub memory_info: Symbol<unsafe extern "C" fn(*mut usize, *mut usize) -> c_int>,
+    pub alloc: Symbol<unsafe extern "C" fn(*mut Address, usize) -> c_int>,
+    pub free: Symbol<unsafe extern "C" fn(Address) -> c_int>,
+    pub fill: Symbol<unsafe extern "C" fn(Address, u8, usize) -> c_int>,
+    pub copy_in: Symbol<unsafe extern "C" fn(Address, *const c_void, usize) -> c_int>,
+    pub copy_out: Symbol<unsafe extern "C" fn(*mut c_void, Address, usize) -> c_int>,
+    pub queue_copy_in: Symbol<unsafe extern "C" fn(Address, *const c_void, usize, Handle) -> c_int>,
+    pub queue_copy_out: Symbol<unsafe extern "C" fn(*mut c_void, Address, usize, Handle) -> c_int>,
+    pub queue_copy: Symbol<unsafe extern "C" fn(Address, Address, usize, Handle) -> c_int>,
+    pub host_alloc: Symbol<unsafe extern "C" fn(*mut *mut c_void, usize, c_uint) -> c_int>,
+    pub host_free: Symbol<unsafe extern "C" fn(*mut c_void) -> c_int>,
+    pub event: Symbol<unsafe extern "C" fn(*mut Handle, c_uint) -> c_int>,
+    pub event_free: Symbol<unsafe extern "C" fn(Handle) -> c_int>,
+    pub event_record: Symbol<unsafe extern "C" fn(Handle, Handle) -> c_int>,
+    pub event_wait: Symbol<unsafe extern "C" fn(Handle) -> c_int>,
+    pub event_elapsed: Symbol<unsafe extern "C" fn(*mut f32, Handle, Handle) -> c_int>,
+    pub load: Symbol<unsafe extern "C" fn(*mut Handle, *const c_void) -> c_int>,
+    pub unload: Symbol<unsafe extern "C" fn(Handle) -> c_int>,
+    pub function: Symbol<unsafe extern "C" fn(*mut Handle, Handle, *const c_char) -> c_int>,
+    pub launch: Symbol<LaunchKernel>,
+    _library: Library,
+}
+
+type LaunchKernel = unsafe extern "C" fn(
+    Handle,
+    c_uint,
+    c_uint,
+    c_uint,
+    c_uint,
+    c_uint,
+    c_uint,
+    c_uint,
+    Handle,
+    *mut *mut c_void,
+    *mut *mut c_void,
+) -> c_int;
+
+impl Functions {
+    /// Loads the library.
+    pub fn load() -> Result<Self, DriverError> {
+        // SAFETY: NVIDIA's driver; its initialisers do nothing that needs care.
+        let library = unsafe { Library::open(Some(LIBRARY), RTLD_NOW) };
+        let library = library.map_err(|error| DriverError::NoDriver(reason(&error)))?;
+        // SAFETY: the types are those that cuda.h declares; the library is kept as long as they are.
+        unsafe {
+            Ok(Self {
+                init: symbol(&library, "cuInit")?,
+                error: symbol(&library, "cuGetErrorString")?,
+                device: symbol(&library, "cuDeviceGet")?,
+                name: symbol(&library, "cuDeviceGetName")?,
+                attribute: symbol(&library, "cuDeviceGetAttribute")?,
+                retain: symbol(&library, "cuDevicePrimaryCtxRetain")?,
+                release: symbol(&library, "cuDevicePrimaryCtxRelease_v2")?,
+                set_current: symbol(&library, "cuCtxSetCurrent")?,
+                synchronize: symbol(&library, "cuCtxSynchronize")?,
+                memory_info: symbol(&library, "cuMemGetInfo_v2")?,
+                alloc: symbol(&library, "cuMemAlloc_v2")?,
+                free: symbol(&library, "cuMemFree_v2")?,
+                fill: symbol(&library, "cuMemsetD8_v2")?,
+                copy_in: symbol(&library, "cuMemcpyHtoD_v2")?,
+                copy_out: symbol(&library, "cuMemcpyDtoH_v2")?,
+                queue_copy_in: symbol(&library, "cuMemcpyHtoDAsync_v2")?,
+                queue_copy_out: symbol(&library, "cuMemcpyDtoHAsync_v2")?,
+                queue_copy: symbol(&library, "cuMemcpyDtoDAsync_v2")?,
+                host_alloc: symbol(&library, "cuMemHostAlloc")?,
+                host_free: symbol(&library, "cuMemFreeHost")?,
+                event: symbol(&library, "cuEventCreate")?,
+                event_free: symbol(&library, "cuEventDestroy_v2")?,
+                event_record: symbol(&library, "cuEventRecord")?,
+                event_wait: symbol(&library, "cuEventSynchronize")?,
+                event_elapsed: symbol(&library, "cuEventElapsedTime")?,
+                load: symbol(&library, "cuModuleLoadData")?,
+                unload: symbol(&library, "cuModuleUnload")?,
+                function: symbol(&library, "cuModuleGetFunction")?,
+                launch: symbol(&library, "cuLaunchKernel")?,
+                _library: library,
+            })
+        }
+    }
+}
+
+/// # Safety
+/// `T` is the function's type.
+unsafe fn symbol<T>(library: &Library, name: &'static str) -> Result<Symbol<T>, DriverError> {
+    // SAFETY: the caller vouches for the type.
+    let symbol = unsafe { library.get(name.as_bytes()) };
+    symbol.map_err(|error| DriverError::NoDriver(reason(&error)))
+}

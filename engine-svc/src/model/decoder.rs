@@ -52,16 +52,13 @@ impl<D: Ops> Decoder<D> {
     /// One forward. Returns the logits of the rows that the step wants them of.
     pub fn forward(&mut self, ops: &mut D, step: &D::Step<'_>) -> &D::Buffer {
         let Self { config, rope, layers, buffers: b, .. } = self;
-        ops.embed(&self.token_embedding, step, &mut b.x);
-        if let Some(table) = &self.position_embedding {
-            ops.add_positions(table, step, &mut b.normed, &mut b.x);
-        }
+        let positions = self.position_embedding.as_ref();
+        ops.embed(&self.token_embedding, positions, step, &mut b.normed, &mut b.x);
         for (index, layer) in layers.iter().enumerate() {
             layer.attention(ops, index, config, rope.as_ref(), step, b);
             layer.mlp(ops, config.mlp, b);
         }
-        ops.select(step, &b.x, &mut b.normed);
-        ops.normalize(&self.output_norm, &b.normed, &mut b.selected);
+        ops.normalize_selected(&self.output_norm, step, &mut b.x, &mut b.normed, &mut b.selected);
         let output = self.output.as_ref().unwrap_or(&self.token_embedding);
         ops.multiply(output, &b.selected, &mut b.logits);
         &b.logits
@@ -81,7 +78,7 @@ impl<D: Ops> Layer<D> {
         let (heads, kv_heads, dim) = (config.heads, config.kv_heads, config.head_dim);
         let stride = config.query_width() + 2 * config.kv_width();
         let heads_from = |first, count| Heads { stride, first: first * dim, count, dim };
-        ops.normalize(&self.attention_norm, &b.x, &mut b.normed);
+        ops.normalize(&self.attention_norm, &mut b.x, &mut b.normed);
         ops.multiply(&self.qkv, &b.normed, &mut b.qkv);
         if let Some(norm) = &self.query_norm {
             ops.normalize_heads(norm, heads_from(0, heads), &mut b.qkv);
@@ -89,15 +86,12 @@ impl<D: Ops> Layer<D> {
         if let Some(norm) = &self.key_norm {
             ops.normalize_heads(norm, heads_from(heads, kv_heads), &mut b.qkv);
         }
-        if let Some(rope) = rope {
-            ops.rotate(rope, step, heads_from(0, heads + kv_heads), &mut b.qkv);
-        }
-        ops.attend(index, step, &b.qkv, &mut b.attended);
+        ops.attend(index, rope, step, &mut b.qkv, &mut b.attended);
         ops.multiply_add(&self.attention_output, &b.attended, &mut b.x);
     }
 
     fn mlp(&self, ops: &mut D, mlp: Mlp, b: &mut Buffers<D>) {
-        ops.normalize(&self.mlp_norm, &b.x, &mut b.normed);
+        ops.normalize(&self.mlp_norm, &mut b.x, &mut b.normed);
         ops.multiply(&self.up, &b.normed, &mut b.up);
         let activated = match mlp {
             Mlp::GatedSilu => {

@@ -1,7 +1,7 @@
 //! Weights from a source onto a device, matrix by matrix.
 
 use super::decoder::{Buffers, Decoder, Layer};
-use super::ops::Ops;
+use super::ops::{Ops, Role};
 use crate::weights::config::{Mlp, ModelConfig, Norm, Positions};
 use crate::weights::{LayerWeight, LoadError, Matrix, Weight, WeightSource};
 
@@ -125,13 +125,13 @@ impl<D: Ops> Loader<'_, D> {
 fn buffers<D: Ops>(ops: &mut D, c: &ModelConfig) -> Buffers<D> {
     let up = if c.mlp == Mlp::GatedSilu { 2 * c.mlp_width } else { c.mlp_width };
     Buffers {
-        x: ops.buffer(c.hidden),
-        normed: ops.buffer(c.hidden),
-        qkv: ops.buffer(c.query_width() + 2 * c.kv_width()),
-        attended: ops.buffer(c.query_width()),
-        up: ops.buffer(up),
-        activated: ops.buffer(c.mlp_width),
-        selected: ops.buffer(c.hidden),
-        logits: ops.buffer(c.vocab_size),
+        x: ops.buffer(Role::Residual, c.hidden),
+        normed: ops.buffer(Role::Hidden, c.hidden),
+        qkv: ops.buffer(Role::Hidden, c.query_width() + 2 * c.kv_width()),
+        attended: ops.buffer(Role::Hidden, c.query_width()),
+        up: ops.buffer(Role::Hidden, up),
+        activated: ops.buffer(Role::Hidden, c.mlp_width),
+        selected: ops.buffer(Role::Selected, c.hidden),
+        logits: ops.buffer(Role::Logits, c.vocab_size),
     }
 }

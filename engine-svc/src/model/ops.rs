@@ -1,13 +1,26 @@
 //! What a device can do: the operations that the models are written in.
 //!
-//! Activations are rows of `f32` in buffers that the device owns; a row belongs to one token of the forward. A row's
-//! result does not depend on other rows.
+//! Activations are rows in buffers that the device owns; a row belongs to one token of the forward. A row's result does
+//! not depend on other rows.
 
 use firstlight_kernels::rope::RopePairing;
 use firstlight_kernels::rows::Heads;
 
 use crate::weights::config::Norm;
 use crate::weights::{Matrix, Weight};
+
+/// What a buffer holds; devices that compute in 16 bits keep some of it in 32.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// The residual stream, a row for each token.
+    Residual,
+    /// What goes into and comes out of a linear, a row for each token.
+    Hidden,
+    /// The same, a row for each token whose logits are wanted.
+    Selected,
+    /// Logits.
+    Logits,
+}
 
 /// A device that executes models.
 pub trait Ops {
@@ -32,47 +45,57 @@ pub trait Ops {
     fn rope(&mut self, pairing: RopePairing, inverse_frequencies: &[f64], context: usize) -> Self::Rope;
 
     /// A buffer of rows of `width` elements.
-    fn buffer(&mut self, width: usize) -> Self::Buffer;
+    fn buffer(&mut self, role: Role, width: usize) -> Self::Buffer;
 
-    /// `out = table[token]` for every row.
-    fn embed(&self, table: &Self::Linear, step: &Self::Step<'_>, out: &mut Self::Buffer);
-
-    /// `x += table[position]` for every row, `scratch` being as wide.
-    fn add_positions(
-        &self,
-        table: &Self::Linear,
+    /// `out = tokens[token] + positions[position]` for every row, `scratch` being as wide.
+    fn embed(
+        &mut self,
+        tokens: &Self::Linear,
+        positions: Option<&Self::Linear>,
         step: &Self::Step<'_>,
         scratch: &mut Self::Buffer,
-        x: &mut Self::Buffer,
+        out: &mut Self::Buffer,
     );
 
     /// `out = norm(x)`.
-    fn normalize(&self, norm: &Self::Norm, x: &Self::Buffer, out: &mut Self::Buffer);
+    fn normalize(&mut self, norm: &Self::Norm, x: &mut Self::Buffer, out: &mut Self::Buffer);
+
+    /// `out = norm(x)` of the rows whose logits are wanted, one after another, `scratch` being as wide.
+    fn normalize_selected(
+        &mut self,
+        norm: &Self::Norm,
+        step: &Self::Step<'_>,
+        x: &mut Self::Buffer,
+        scratch: &mut Self::Buffer,
+        out: &mut Self::Buffer,
+    );
 
     /// Normalizes each of these heads of every row, in place.
-    fn normalize_heads(&self, norm: &Self::Norm, heads: Heads, x: &mut Self::Buffer);
+    fn normalize_heads(&mut self, norm: &Self::Norm, heads: Heads, x: &mut Self::Buffer);
 
     /// `y = x·Wᵀ + b`.
-    fn multiply(&self, weights: &Self::Linear, x: &Self::Buffer, y: &mut Self::Buffer);
+    fn multiply(&mut self, weights: &Self::Linear, x: &Self::Buffer, y: &mut Self::Buffer);
 
-    /// `y += x·Wᵀ + b`.
-    fn multiply_add(&self, weights: &Self::Linear, x: &Self::Buffer, y: &mut Self::Buffer);
+    /// `y += x·Wᵀ + b`, at the latest when `y` is normalized.
+    fn multiply_add(&mut self, weights: &Self::Linear, x: &Self::Buffer, y: &mut Self::Buffer);
 
-    /// Rotates these heads of every row by its position, in place.
-    fn rotate(&self, rope: &Self::Rope, step: &Self::Step<'_>, heads: Heads, x: &mut Self::Buffer);
-
-    /// Stores the keys and values in rows of `query | key | value`, then attends the queries to their sequences.
-    fn attend(&mut self, layer: usize, step: &Self::Step<'_>, qkv: &Self::Buffer, out: &mut Self::Buffer);
+    /// Rotates the queries and keys in rows of `query | key | value` by their positions, in place, stores keys and
+    /// values, then attends the queries to their sequences.
+    fn attend(
+        &mut self,
+        layer: usize,
+        rope: Option<&Self::Rope>,
+        step: &Self::Step<'_>,
+        qkv: &mut Self::Buffer,
+        out: &mut Self::Buffer,
+    );
 
     /// `out = silu(gate) · up` with `gate | up` in each row.
-    fn silu_mul(&self, gate_up: &Self::Buffer, out: &mut Self::Buffer);
+    fn silu_mul(&mut self, gate_up: &Self::Buffer, out: &mut Self::Buffer);
 
     /// GELU in its tanh form, in place.
-    fn gelu_tanh(&self, x: &mut Self::Buffer);
+    fn gelu_tanh(&mut self, x: &mut Self::Buffer);
 
     /// GELU exact, in place.
-    fn gelu_erf(&self, x: &mut Self::Buffer);
-
-    /// The rows whose logits are wanted, one after another.
-    fn select(&self, step: &Self::Step<'_>, x: &Self::Buffer, out: &mut Self::Buffer);
+    fn gelu_erf(&mut self, x: &mut Self::Buffer);
 }

@@ -9,7 +9,7 @@ use firstlight_tests::{
 
 use crate::support::{declared_flags, deploy, succeed, tool};
 
-const DOCKERFILES: [&str; 3] = ["scheduler", "engine", "bench"];
+const DOCKERFILES: [&str; 4] = ["scheduler", "engine", "engine-cuda", "bench"];
 
 fn dockerfile(name: &str) -> std::path::PathBuf {
     deploy(&format!("docker/{name}.Dockerfile"))
@@ -51,6 +51,7 @@ fn images_and_compose_set_flags_that_exist() {
         ("engine-svc", block("  engine:\n", "  scheduler:\n")),
         ("scheduler-svc", block("  scheduler:\n", "  prometheus:\n")),
         ("engine-svc", read("engine")),
+        ("engine-svc", read("engine-cuda")),
         ("scheduler-svc", read("scheduler")),
     ] {
         let (used, flags) = (words(&text), declared_flags(service));

@@ -217,7 +217,7 @@ impl Pod {
     fn service(&self) -> &'static str {
         match text(&self.container, "/image").split(':').next() {
             Some("firstlight/scheduler") => "scheduler-svc",
-            Some("firstlight/engine") => "engine-svc",
+            Some("firstlight/engine" | "firstlight/engine-cuda") => "engine-svc",
             Some("firstlight/bench") => "bench-client",
             image => panic!("no program for image {image:?}"),
         }

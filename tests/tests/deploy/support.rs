@@ -21,8 +21,9 @@ pub fn deploy(path: &str) -> PathBuf {
 }
 
 /// Every overlay, and every component in at least one place.
-pub const COMPOSITIONS: [&str; 5] = [
+pub const COMPOSITIONS: [&str; 6] = [
     "kubernetes/overlays/cpu",
+    "kubernetes/overlays/gpu",
     "kubernetes/overlays/dev",
     "kubernetes/bench",
     "check/compositions/mtls",

@@ -12,12 +12,11 @@ mod torch;
 
 use firstlight_kernels::kv::{BLOCK_TOKENS, KvLayout};
 use firstlight_kernels::pool::Pool;
-use firstlight_proto::vocabulary::fingerprint;
 
 use super::options::CpuOptions;
 use super::{Backend, BackendError, Chunk, KvGeometry, ModelInfo, check_chunks};
 use crate::model::Decoder;
-use crate::weights::{LoadError, WeightSource};
+use crate::weights::{LoadError, WeightSource, tokenizer_hash};
 use ops::CpuOps;
 use step::{LogitRows, Step, sequences};
 
@@ -106,9 +105,4 @@ impl Backend for CpuBackend {
     fn copy_block(&mut self, from: u32, to: u32) {
         self.ops.copy_block(from, to);
     }
-}
-
-fn tokenizer_hash(source: &dyn WeightSource) -> Result<String, LoadError> {
-    let vocabulary = source.vocabulary()?;
-    Ok(vocabulary.map_or_else(String::new, |tokens| fingerprint(tokens.iter().map(String::as_str))))
 }

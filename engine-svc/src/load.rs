@@ -1,7 +1,6 @@
 //! From flags to a backend with its model loaded.
 
 use anyhow::Context as _;
-use firstlight_cuda::driver::Gpu;
 
 use crate::{
     backend::{Backend, Chunk, sim::SimBackend},
@@ -17,7 +16,7 @@ pub fn load(serve: &Serve) -> anyhow::Result<Box<dyn Backend>> {
     let mut backend: Box<dyn Backend> = match serve.model.backend {
         BackendKind::Sim => Box::new(SimBackend::new(serve.sim()?)),
         BackendKind::Cpu => load_cpu(serve)?,
-        BackendKind::Cuda => return Err(no_cuda()),
+        BackendKind::Cuda => load_cuda(serve)?,
     };
     warm_up(backend.as_mut()).context("the first forward, before serving")?;
     Ok(backend)
@@ -35,32 +34,56 @@ fn warm_up(backend: &mut dyn Backend) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Why there is no CUDA backend here: the machine has no GPU, or else what this build lacks.
-fn no_cuda() -> anyhow::Error {
-    match Gpu::open(0) {
-        Err(error) => anyhow::anyhow!("--backend cuda: {error}"),
-        Ok(gpu) => anyhow::anyhow!(
-            "--backend cuda: {} is there, but this build cannot run a model on it: it has the kernels, not yet the \
-             part that loads weights onto the GPU; --backend cpu serves the same model",
-            gpu.name()
-        ),
-    }
-}
-
+/// The weights that the flags name.
 #[cfg(feature = "torch")]
-fn load_cpu(serve: &Serve) -> anyhow::Result<Box<dyn Backend>> {
-    use crate::{
-        backend::cpu::CpuBackend,
-        weights::{self, LoadFormat},
-    };
+fn open_weights(serve: &Serve) -> anyhow::Result<Box<dyn crate::weights::WeightSource>> {
+    use crate::weights::{self, LoadFormat};
 
-    let model = serve.model.model.as_deref().context("--backend cpu needs --model")?;
+    let model = serve.model.model.as_deref().context("a model needs --model")?;
     let model = match serve.model.load_format {
         LoadFormat::Dummy => model.to_owned(),
         _ => firstlight_hub::resolve(model, firstlight_hub::Wanted::Model)?,
     };
     let model = model.to_str().context("--model is not UTF-8")?;
-    let source = weights::open(model, serve.model.load_format, serve.model.seed)?;
+    Ok(weights::open(model, serve.model.load_format, serve.model.seed)?)
+}
+
+#[cfg(feature = "cuda")]
+fn load_cuda(serve: &Serve) -> anyhow::Result<Box<dyn Backend>> {
+    use crate::backend::cuda;
+    use firstlight_cuda::gpu::GpuBoard;
+
+    let options = serve.cuda()?;
+    // Before weights are looked at: without a GPU all else is in vain.
+    let opened = firstlight_cuda::driver::Gpu::open(serve.gpu.gpu).context("--backend cuda")?;
+    let source = open_weights(serve)?;
+    let cache = serve.gpu.kernel_cache()?;
+    tracing::info!(gpu = opened.name(), cache = %cache.display(), "compiling kernels, unless they are there");
+    let board = GpuBoard::open(serve.gpu.gpu, options.number, source.config().head_dim, &cache)
+        .context("--backend cuda")?;
+    let mut backend = cuda::load::load(board, &*source, &options).context("--backend cuda")?;
+    if let Some(name) = &serve.model.model_name {
+        backend.rename(name);
+    }
+    Ok(Box::new(backend))
+}
+
+/// The machine has no GPU, or else this build cannot use it.
+#[cfg(not(feature = "cuda"))]
+fn load_cuda(_serve: &Serve) -> anyhow::Result<Box<dyn Backend>> {
+    let gpu = firstlight_cuda::driver::Gpu::open(0).context("--backend cuda")?;
+    anyhow::bail!(
+        "--backend cuda: {} is there, but this build was made without the feature cuda \
+         (cargo build --features cuda); --backend cpu serves the same model",
+        gpu.name()
+    )
+}
+
+#[cfg(feature = "torch")]
+fn load_cpu(serve: &Serve) -> anyhow::Result<Box<dyn Backend>> {
+    use crate::backend::cpu::CpuBackend;
+
+    let source = open_weights(serve)?;
     let mut backend = CpuBackend::load(&*source, &serve.cpu()?)?;
     if let Some(name) = &serve.model.model_name {
         backend.rename(name);
@@ -75,13 +98,18 @@ fn load_cpu(_serve: &Serve) -> anyhow::Result<Box<dyn Backend>> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+    use firstlight_cuda::driver::Gpu;
+
     use super::*;
+    use crate::cli::Cli;
 
     #[test]
-    fn a_cuda_backend_is_refused_with_the_reason() {
-        let said = no_cuda().to_string();
-        let no_gpu = Gpu::open(0).err().map(|error| error.to_string());
-        assert!(said.starts_with("--backend cuda: "), "{said}");
-        assert!(said.contains(&no_gpu.unwrap_or_else(|| "--backend cpu".to_owned())), "{said}");
+    fn a_cuda_backend_without_a_gpu_is_refused_with_the_reason() {
+        let flags = ["engine-svc", "--backend", "cuda", "--load-format", "dummy", "--model", "gpt2"];
+        let Err(no_gpu) = Gpu::open(0) else { return };
+        let refused = load(&Cli::try_parse_from(flags).unwrap().serve).err().expect("there is no GPU");
+        let said = format!("{refused:#}");
+        assert!(said.starts_with("--backend cuda: ") && said.contains(&no_gpu.to_string()), "{said}");
     }
 }

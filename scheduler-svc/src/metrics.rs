@@ -93,7 +93,11 @@ mod tests {
             };
             assert_eq!(kind, expected, "{name}");
         }
-        assert_eq!(types.len() + 2, ALL.len(), "all but BLOCKED and ITL, which are appended, are on the page");
+        assert_eq!(
+            types.len() + 2,
+            ALL.len(),
+            "all but BLOCKED and ITL, which are appended, are on the page"
+        );
         assert!(page.contains("firstlight_kv_utilization_ratio 0.5"), "{page}");
     }
 }

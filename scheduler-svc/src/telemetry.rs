@@ -2,7 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use firstlight_proto::{clock::Clock, error::Failure, serve::spans::{SpanHub, Topic}, v1};
+use firstlight_proto::{
+    clock::Clock,
+    error::Failure,
+    serve::spans::{SpanHub, Topic},
+    v1,
+};
 
 use crate::{
     metrics::{CancelledBy, Metrics, Tenants, in_seconds},

@@ -1,13 +1,13 @@
 #!/bin/sh
-# The CUDA kernels on a real GPU: the checks of `make test`, with the same kernel sources, against references in 64
-# bits on poisoned memory. It has not been run on a GPU so far.
+# The CUDA backend on a real GPU, in under five minutes. It has not been run on a GPU so far.
 #
-#   check.sh pack FILE.tar.gz    on a machine with the toolchain: builds, compiles for three architectures, packs
-#   check.sh run [FOLDER]        on a machine with a GPU, where FILE was unpacked: results into FOLDER (results)
+#   tests/gpu/check.sh pack FILE.tar.gz    with the toolchain: builds, compiles for three architectures, packs
+#   tests/gpu/check.sh run [FOLDER]    on a machine with a GPU, where FILE was unpacked: results into FOLDER (results)
 #
-# `run` needs the NVIDIA driver and nothing else: no network, no cargo, no compiler. For a GPU that is not among
-# the three it compiles with the NVRTC in $NVRTC (the folder of libnvrtc.so.13). Exit status 0: every kernel is
-# right; 1: one is wrong; 2: there is no GPU.
+# `run` needs the NVIDIA driver and a python3 with torch 2.11.0+cu130, whose libraries it uses: no network, no cargo,
+# no compiler. For a GPU that is not among the three it compiles with the NVRTC in $NVRTC (the folder of
+# libnvrtc.so.13). First the kernels, against references in 64 bits on poisoned memory; then the engine in the whole
+# pair (serve.sh). Exit status 0: all is right; 1: something is wrong; 2: there is no GPU.
 set -eu
 ARCHITECTURES="sm_80 sm_90 sm_100"
 here=$(cd "$(dirname "$0")" && pwd)
@@ -15,35 +15,44 @@ here=$(cd "$(dirname "$0")" && pwd)
 pack() {
     cd "$here/../.."
     nvrtc="${XDG_CACHE_HOME:-$HOME/.cache}/firstlight/nvrtc-13.0.88/lib"
+    make cuda
     cargo build --release --locked --workspace --example check_on_gpu
     folder=$(mktemp -d)
     trap 'rm -rf "$folder"' EXIT
+    mkdir -p "$folder/target/release" "$folder/tests/gpu"
+    for program in engine-svc scheduler-svc bench-client; do
+        strip -o "$folder/target/release/$program" "target/cuda/release/$program"
+    done
     strip -o "$folder/check_on_gpu" target/release/examples/check_on_gpu
     for architecture in $ARCHITECTURES; do
         "$folder/check_on_gpu" compile "$architecture" "$folder/cubins" "$nvrtc"
     done
-    cp "$here/check.sh" "$folder/"
-    tar -czf "$1" -C "$folder" check.sh check_on_gpu cubins
+    cp "$here/check.sh" "$here/serve.sh" "$here/floor.py" "$folder/tests/gpu/"
+    cp -r --parents scripts/pair.sh scripts/free_ports.py "$folder/"
+    tar -czf "$1" -C "$folder" .
     echo "check.sh: $1, $(du -h "$1" | cut -f1)"
 }
 
 run() {
+    root=$(cd "$here/../.." && pwd)
     mkdir -p "$1"
+    results=$(cd "$1" && pwd)
     status=0
-    "$here/check_on_gpu" run "$here/cubins" ${NVRTC:+"$NVRTC"} >"$1/kernels.json" || status=$?
+    "$root/check_on_gpu" run "$root/cubins" ${NVRTC:+"$NVRTC"} >"$results/kernels.json" || status=$?
     if [ "$status" = 2 ]; then
-        rm -f "$1/kernels.json"
+        rm -f "$results/kernels.json"
         exit 2
     fi
-    cat "$1/kernels.json"
+    cat "$results/kernels.json"
     if command -v compute-sanitizer >/dev/null 2>&1; then
         for tool in memcheck racecheck; do
             compute-sanitizer --tool "$tool" --error-exitcode 1 \
-                "$here/check_on_gpu" run "$here/cubins" ${NVRTC:+"$NVRTC"} >"$1/$tool.txt" 2>&1 || status=1
+                "$root/check_on_gpu" run "$root/cubins" ${NVRTC:+"$NVRTC"} >"$results/$tool.txt" 2>&1 || status=1
         done
     else
         echo "check.sh: no compute-sanitizer on this machine, so no memcheck and no racecheck" >&2
     fi
+    (cd "$root" && tests/gpu/serve.sh "$results" cubins) || status=1
     exit "$status"
 }
 

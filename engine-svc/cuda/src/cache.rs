@@ -12,6 +12,9 @@ use sha2::{Digest, Sha256};
 use crate::nvrtc::{Architecture, NvrtcError};
 use crate::source::Module;
 
+/// The compiler that [`crate::nvrtc`] loads, as files are named after it.
+pub const COMPILER: &str = "nvrtc-13.0";
+
 const HASH_BYTES: usize = 32;
 
 /// A folder of compiled modules.

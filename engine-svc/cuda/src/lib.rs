@@ -11,15 +11,22 @@
 //! - [`nvrtc`]: the run-time compiler, loaded when it is needed
 //! - [`driver`]: a GPU, its memory, and modules on it, loaded when it is needed
 //! - [`cache`]: compiled modules on disk
+//! - [`board`]: what kernels and multiplications run on
+//! - `torch`, `gpu`: libtorch on a GPU, and the GPU as a board; behind the feature `torch`
 //!
 //! Nothing here links a CUDA library.
 
 pub mod arguments;
+pub mod board;
 pub mod cache;
 pub mod driver;
+#[cfg(feature = "torch")]
+pub mod gpu;
 pub mod kv;
 pub mod launch;
 mod library;
 pub mod nvrtc;
 pub mod source;
 pub mod tiles;
+#[cfg(feature = "torch")]
+pub mod torch;

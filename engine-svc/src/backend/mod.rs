@@ -35,6 +35,12 @@ pub trait Backend: Send {
         rows
     }
 
+    /// Time of the forwards whose tokens the last call of [`Backend::forward`] brought, by the device's own clock,
+    /// ns; 0 where it has none.
+    fn device_ns(&self) -> u64 {
+        0
+    }
+
     /// Copies the keys and values of block `from` over those of block `to` (copy-on-write of a shared block).
     ///
     /// # Panics

@@ -1,6 +1,7 @@
 //! How a model is loaded onto a device.
 
 use clap::ValueEnum;
+use firstlight_cuda::source::Number;
 use firstlight_kernels::kv::KvType;
 use firstlight_kernels::linear::WeightFormat;
 
@@ -21,6 +22,25 @@ pub struct CpuOptions {
     pub context_length: Option<usize>,
 }
 
+/// Choices made when a model is loaded onto a GPU.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CudaOptions {
+    /// Type of weights, keys and values.
+    pub number: Number,
+    /// Blocks of the KV pool; by default as many as fit.
+    pub kv_blocks: Option<usize>,
+    /// Part of the GPU's memory that the engine may fill, 0 to 1.
+    pub kv_memory_fraction: f64,
+    /// A context shorter than the model's.
+    pub context_length: Option<usize>,
+    /// Rows of the largest decode forward that is captured; at least 1.
+    pub decode_rows: usize,
+    /// Whether decode forwards are captured as graphs.
+    pub graphs: bool,
+    /// Whether a request's tokens may not depend on its neighbours.
+    pub batch_invariant: bool,
+}
+
 /// Type of weights, keys and values; sums are always 32-bit floats.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Dtype {
@@ -29,7 +49,9 @@ pub enum Dtype {
     Auto,
     /// 16-bit brain floats.
     Bf16,
-    /// 32-bit floats.
+    /// 16-bit floats with more digits and less range; only with --backend cuda.
+    F16,
+    /// 32-bit floats; only with --backend cpu.
     F32,
 }
 
@@ -37,7 +59,7 @@ impl Dtype {
     /// How linears hold weights that are not quantized.
     pub fn weight_format(self) -> WeightFormat {
         match self {
-            Self::Auto | Self::Bf16 => WeightFormat::Bf16,
+            Self::Auto | Self::Bf16 | Self::F16 => WeightFormat::Bf16,
             Self::F32 => WeightFormat::F32,
         }
     }
@@ -45,7 +67,7 @@ impl Dtype {
     /// How the KV pool holds keys and values.
     pub fn kv_type(self) -> KvType {
         match self {
-            Self::Auto | Self::Bf16 => KvType::Bf16,
+            Self::Auto | Self::Bf16 | Self::F16 => KvType::Bf16,
             Self::F32 => KvType::F32,
         }
     }

@@ -125,6 +125,7 @@ impl StepLoop {
             kind: forward_kind(plan.kind).into(),
             start_ns: start.ns(),
             end_ns: end.ns(),
+            device_ns: self.backend.device_ns() as i64,
             rows: rows as u32,
             bucket: bucket as u32,
             prefill_rows: load.prefill_rows as u32,

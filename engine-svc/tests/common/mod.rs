@@ -90,7 +90,7 @@ impl Sequence {
 }
 
 /// Runs all sequences together until each has `steps` tokens; prompts go in chunks of `limit`.
-pub fn run(backend: &mut CpuBackend, sequences: &mut [Sequence], limit: usize, steps: usize) {
+pub fn run(backend: &mut dyn Backend, sequences: &mut [Sequence], limit: usize, steps: usize) {
     loop {
         let mut open: Vec<&mut Sequence> =
             sequences.iter_mut().filter(|sequence| sequence.output().len() < steps).collect();

@@ -136,10 +136,9 @@ impl SpanHub {
             }
         };
         let events = request.events.iter().map(|&event| v1::SpanEvent::try_from(event).map(Topic::from));
-        let events: Vec<Topic> = events.collect::<Result<_, _>>().map_err(|unknown| Failure::Invalid {
-            field: "events",
-            reason: unknown.to_string(),
-        })?;
+        let events: Vec<Topic> = events
+            .collect::<Result<_, _>>()
+            .map_err(|unknown| Failure::Invalid { field: "events", reason: unknown.to_string() })?;
         let own = if events.is_empty() { &[Topic::FirstToken, Topic::Finished][..] } else { &events };
         let asked = [(Topic::Relayed, request.relay_engines), (Topic::Forward, request.forwards)];
         let asked = asked.into_iter().filter(|(_, asked)| *asked).map(|(topic, _)| topic);
@@ -333,8 +332,7 @@ mod tests {
         let events = vec![v1::SpanEvent::Finished.into()];
         let mut ends = watch(&hub, v1::WatchSpansRequest { events, ..Default::default() });
         assert_eq!(wanted(&hub), [false, true, false, false]);
-        let everything =
-            v1::WatchSpansRequest { relay_engines: true, forwards: true, ..Default::default() };
+        let everything = v1::WatchSpansRequest { relay_engines: true, forwards: true, ..Default::default() };
         let _all = watch(&hub, everything);
         assert_eq!(wanted(&hub), [true; 4]);
         for event in [v1::SpanEvent::FirstToken, v1::SpanEvent::Finished] {

@@ -8,8 +8,13 @@ use firstlight_cuda::launch::Launch;
 use firstlight_cuda::source::Module;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW, Symbol};
 
-use super::machine::{KernelFn, compile, folder, machine};
+use crate::machine::{KernelFn, compile, folder, machine, work_folder};
 
+/// Their sources, from this crate.
+const KERNELS: &str = "../kernels";
+
+/// The kernels of one module.
+#[derive(Debug)]
 pub struct Kernels {
     module: Module,
     library: Library,
@@ -18,7 +23,7 @@ pub struct Kernels {
 impl Kernels {
     /// The kernels as they are.
     pub fn build(module: &Module) -> Self {
-        Self::build_from(module, &folder("kernels"), &module.name())
+        Self::build_from(module, &folder(KERNELS), &module.name())
     }
 
     /// The kernels with `edit` made to the text of `file`.
@@ -28,9 +33,9 @@ impl Kernels {
         edit: impl FnOnce(String) -> String,
         name: &str,
     ) -> Self {
-        let edited = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        let edited = work_folder().join(format!("{name}-{}", std::process::id()));
         fs::create_dir_all(&edited).expect("a folder for the edited sources");
-        for entry in fs::read_dir(folder("kernels")).expect("kernels/") {
+        for entry in fs::read_dir(folder(KERNELS)).expect("kernels/") {
             let path = entry.expect("a file").path();
             fs::copy(&path, edited.join(path.file_name().expect("a name"))).expect("a copy");
         }
@@ -45,24 +50,35 @@ impl Kernels {
         machine();
         let [number, head_dim] = module.defines();
         let source: PathBuf = sources.join(format!("{}.cu", module.family.name()));
-        let includes = [sources.to_owned(), folder("emulate")];
+        let includes = [sources.to_owned(), folder(".")];
         let path = compile(name, &includes, &["-O1", &number, &head_dim], &[&source]);
         // SAFETY: our own library, without initialisers.
         let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
         Self { module: *module, library: library.expect("kernels load") }
     }
 
+    /// Which module it is.
     pub fn module(&self) -> &Module {
         &self.module
     }
 
-    /// Runs a kernel; the error says what the machine found.
+    /// Runs a kernel with its threads in the order of `seed`.
+    ///
+    /// # Errors
+    /// What the machine found.
+    ///
+    /// # Panics
+    /// When the module has no such kernel.
     pub fn launch<A: Arguments>(&self, launch: &Launch, arguments: &A, seed: u64) -> Result<(), String> {
+        // SAFETY: a kernel's name goes with its arguments' type in each check; addresses come from live buffers.
+        unsafe { machine().launch(self.kernel(launch), launch, (&raw const *arguments).cast(), seed) }
+    }
+
+    pub(crate) fn kernel(&self, launch: &Launch) -> KernelFn {
         assert_eq!(launch.family, self.module.family);
-        // SAFETY: every kernel has this type; a kernel's name goes with its arguments' type in each check.
+        // SAFETY: every kernel has this type.
         let kernel: Symbol<KernelFn> =
             unsafe { self.library.get(launch.kernel.as_bytes()) }.expect("the kernel");
-        // SAFETY: as above; addresses in arguments come from live buffers.
-        unsafe { machine().launch(*kernel, launch, arguments, seed) }
+        *kernel
     }
 }

@@ -1,7 +1,7 @@
-//! `emulate/`, compiled once and loaded for the whole process.
+//! The C++ files beside, compiled once and loaded for the whole process.
 //!
 //! # The contract
-//! The functions are those of `emulate/machine.h`. One launch at a time in a process, which [`Machine::launch`]
+//! The functions are those of `machine.h`. One launch at a time in a process, which [`Machine::launch`]
 //! sees to.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -17,10 +17,12 @@ use sha2::{Digest, Sha256};
 /// A kernel as the emulation has it: it reads its arguments through a pointer.
 pub type KernelFn = unsafe extern "C" fn(*const c_void);
 
+/// What runs kernels on the CPU.
+#[derive(Debug)]
 pub struct Machine {
-    pub alloc: Symbol<unsafe extern "C" fn(usize, *const c_char, c_int) -> *mut c_void>,
-    pub free: Symbol<unsafe extern "C" fn(*mut c_void)>,
-    pub protect: Symbol<unsafe extern "C" fn(*mut c_void)>,
+    pub(crate) alloc: Symbol<unsafe extern "C" fn(usize, *const c_char, c_int) -> *mut c_void>,
+    pub(crate) free: Symbol<unsafe extern "C" fn(*mut c_void)>,
+    pub(crate) protect: Symbol<unsafe extern "C" fn(*mut c_void)>,
     launch: Symbol<LaunchFn>,
     one_at_a_time: Mutex<()>,
     _library: Library,
@@ -33,9 +35,9 @@ type LaunchFn =
 pub fn machine() -> &'static Machine {
     static MACHINE: OnceLock<Machine> = OnceLock::new();
     MACHINE.get_or_init(|| {
-        let sources = [folder("emulate").join("machine.cpp"), folder("emulate").join("memory.cpp")];
-        let path =
-            compile("machine", &[folder("emulate")], &["-O2"], &sources.each_ref().map(PathBuf::as_path));
+        let folder = folder(".");
+        let sources = [folder.join("machine.cpp"), folder.join("memory.cpp")];
+        let path = compile("machine", &[folder], &["-O2"], &sources.each_ref().map(PathBuf::as_path));
         // SAFETY: our own library; the types are those of machine.h. Global, so that kernels find it.
         unsafe {
             let library = Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL).expect("the machine loads");
@@ -54,13 +56,16 @@ pub fn machine() -> &'static Machine {
 impl Machine {
     /// Runs `kernel` on `arguments` with the threads in the order of `seed`.
     ///
+    /// # Errors
+    /// What the machine found: a race, a missed barrier, memory that is not the kernel's.
+    ///
     /// # Safety
     /// The arguments are those of the kernel, and their addresses those of live [`super::memory::Buf`]s.
-    pub unsafe fn launch<A>(
+    pub unsafe fn launch(
         &self,
         kernel: KernelFn,
         launch: &Launch,
-        arguments: &A,
+        arguments: *const c_void,
         seed: u64,
     ) -> Result<(), String> {
         let _alone = self.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
@@ -69,7 +74,7 @@ impl Machine {
         unsafe {
             let error = (self.launch)(
                 kernel,
-                (&raw const *arguments).cast(),
+                arguments,
                 launch.grid.as_ptr(),
                 block.as_ptr(),
                 launch.shared_bytes as usize,
@@ -91,8 +96,17 @@ impl Machine {
     }
 }
 
+/// A folder by its place from this crate.
 pub fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+/// Where compiled libraries are kept: beside the programs that use them.
+pub fn work_folder() -> PathBuf {
+    let program = std::env::current_exe().expect("path of this program");
+    let folder = program.parent().expect("a program is in a folder").join("emulated");
+    fs::create_dir_all(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    folder
 }
 
 /// Compiles a shared library with the system's C++ compiler, once for the same input.
@@ -105,7 +119,7 @@ pub fn compile(name: &str, includes: &[PathBuf], flags: &[&str], sources: &[&Pat
     }
     flags.iter().for_each(|flag| hash.update(flag));
     let hash: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{hash}.so"));
+    let out = work_folder().join(format!("{name}-{hash}.so"));
     if out.exists() {
         return out;
     }

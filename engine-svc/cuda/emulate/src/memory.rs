@@ -4,9 +4,10 @@ use std::slice;
 
 use firstlight_cuda::arguments::DevicePtr;
 
-use super::machine::machine;
+use crate::machine::machine;
 
 /// `len` elements of `T`; freed when dropped. Every byte is 0xFF until written.
+#[derive(Debug)]
 pub struct Buf<T> {
     at: *mut T,
     len: usize,
@@ -38,6 +39,7 @@ impl<T: Copy> Buf<T> {
         Self { at: machine().alloc(len * size_of::<T>(), name, low).cast(), len }
     }
 
+    /// Where it is.
     pub fn device(&self) -> DevicePtr<T> {
         DevicePtr::at(self.at as u64)
     }

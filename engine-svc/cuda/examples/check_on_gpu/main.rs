@@ -14,14 +14,11 @@ mod platform;
 use std::path::Path;
 use std::process::ExitCode;
 
-use firstlight_cuda::cache::Cache;
+use firstlight_cuda::cache::{COMPILER, Cache};
 use firstlight_cuda::driver::Gpu;
 use firstlight_cuda::nvrtc::{Architecture, Nvrtc, NvrtcError};
 use firstlight_cuda::source::Module;
 use platform::Kernels;
-
-/// The compiler that the cache's files are named after.
-const COMPILER: &str = "nvrtc-13.0";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

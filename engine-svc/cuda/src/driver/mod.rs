@@ -105,8 +105,7 @@ impl Gpu {
             }
         }
         context.device = device;
-        context.name =
-            CStr::from_bytes_until_nul(&name).unwrap_or_default().to_string_lossy().into_owned();
+        context.name = CStr::from_bytes_until_nul(&name).unwrap_or_default().to_string_lossy().into_owned();
         context.architecture = Architecture { sm: (10 * major + minor) as u32 };
         context.processors = processors as usize;
         if context.architecture < Architecture::LEAST {

@@ -125,9 +125,8 @@ impl Event {
     pub fn milliseconds_since(&self, earlier: &Self) -> Result<f32, DriverError> {
         let mut milliseconds = 0.0;
         // SAFETY: a place to write to; both are alive.
-        let code = unsafe {
-            (self.gpu.functions().event_elapsed)(&mut milliseconds, earlier.handle, self.handle)
-        };
+        let code =
+            unsafe { (self.gpu.functions().event_elapsed)(&mut milliseconds, earlier.handle, self.handle) };
         self.gpu.check("cuEventElapsedTime", code)?;
         Ok(milliseconds)
     }

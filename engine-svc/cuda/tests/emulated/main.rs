@@ -5,20 +5,17 @@
 
 #[path = "../../checks/mod.rs"]
 mod checks;
-mod emulation;
-mod machine;
-mod memory;
 mod mutants;
 
 /// What `checks` run on.
 mod platform {
-    pub use super::emulation::Kernels;
-    pub use super::memory::Buf;
+    pub use firstlight_cuda_emulate::kernels::Kernels;
+    pub use firstlight_cuda_emulate::memory::Buf;
 }
 
 use checks::check;
-use emulation::Kernels;
 use firstlight_cuda::source::{Family, Module};
+use firstlight_cuda_emulate::kernels::Kernels;
 
 /// Every module of a family, in both number formats and all head dimensions.
 fn check_family(family: Family) {

@@ -3,7 +3,7 @@
 use firstlight_cuda::source::{Family, Module, Number};
 
 use super::checks::check;
-use super::emulation::Kernels;
+use firstlight_cuda_emulate::kernels::Kernels;
 
 /// In `file`, occurrence `nth` of `from` becomes `to`.
 struct Mutant {

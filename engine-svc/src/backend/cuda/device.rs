@@ -2,6 +2,8 @@
 //!
 //! Work is queued and runs in the order in which it was queued; only [`Device::tokens`] waits.
 
+use firstlight_cuda::board::BoardError;
+
 use super::inputs::{DecodeInputs, PrefillInputs};
 
 /// Names a forward; they count up by one. At most two have tokens that nobody has asked for.
@@ -12,6 +14,21 @@ pub struct Ticket(pub u64);
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct DeviceError(pub String);
+
+impl From<BoardError> for DeviceError {
+    fn from(error: BoardError) -> Self {
+        Self(error.0)
+    }
+}
+
+/// What a forward brought.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sampled {
+    /// A token for each row that asked, padding excluded.
+    pub tokens: Vec<u32>,
+    /// How long the forward took, by the device's own clock, ns.
+    pub device_ns: u64,
+}
 
 /// A GPU with the model, the KV pool and the buffers of its forwards.
 pub trait Device: Send {
@@ -28,12 +45,15 @@ pub trait Device: Send {
     /// When it cannot be queued.
     fn prefill(&mut self, ticket: Ticket, inputs: &PrefillInputs) -> Result<(), DeviceError>;
 
-    /// Waits for a forward and gives its tokens, padding excluded, once.
+    /// Waits for a forward and gives what it brought, once.
     ///
     /// # Errors
     /// When the forward failed.
-    fn tokens(&mut self, ticket: Ticket) -> Result<Vec<u32>, DeviceError>;
+    fn tokens(&mut self, ticket: Ticket) -> Result<Sampled, DeviceError>;
 
     /// Queues a copy of block `from` over block `to`, keys and values of all layers.
-    fn copy_block(&mut self, from: u32, to: u32);
+    ///
+    /// # Errors
+    /// When it cannot be queued.
+    fn copy_block(&mut self, from: u32, to: u32) -> Result<(), DeviceError>;
 }

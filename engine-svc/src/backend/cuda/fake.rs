@@ -5,10 +5,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use super::device::{Device, DeviceError, Ticket};
+use super::device::{Device, DeviceError, Sampled, Ticket};
 use super::inputs::{DecodeInputs, PrefillInputs};
 
 const BLOCK: usize = 16;
+/// What each forward is said to take.
+pub const FORWARD_NS: u64 = 1000;
 
 /// What was asked, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,14 +112,17 @@ impl Device for FakeDevice {
         Ok(())
     }
 
-    fn tokens(&mut self, ticket: Ticket) -> Result<Vec<u32>, DeviceError> {
+    fn tokens(&mut self, ticket: Ticket) -> Result<Sampled, DeviceError> {
         self.record(Call::Tokens(ticket.0));
-        self.results.remove(&ticket).ok_or_else(|| DeviceError(format!("{ticket:?} was never queued")))
+        let tokens = self.results.remove(&ticket);
+        let tokens = tokens.ok_or_else(|| DeviceError(format!("{ticket:?} was never queued")))?;
+        Ok(Sampled { tokens, device_ns: FORWARD_NS })
     }
 
-    fn copy_block(&mut self, from: u32, to: u32) {
+    fn copy_block(&mut self, from: u32, to: u32) -> Result<(), DeviceError> {
         self.record(Call::Copy { from, to });
         let from = from as usize * BLOCK;
         self.places.copy_within(from..from + BLOCK, to as usize * BLOCK);
+        Ok(())
     }
 }

@@ -7,6 +7,9 @@
 //! * [`inputs`]: the rows of a forward, laid out as the device reads them
 //! * `ahead`: the rows that ran before they were asked for
 //! * [`memory`]: how many KV blocks fit
+//! * [`load`]: from weights to a model on a board
+//! * [`loaded`]: the model on a board, which is the real [`Device`]
+//! * `ops`, `rows`, `numbers`: its operations, its rows, its numbers
 //!
 //! A decode forward is followed at once by the next one over the same rows, before the host has seen its tokens: the
 //! device works while the step loop publishes and plans. What a sequence has not asked for by then, because it
@@ -18,7 +21,12 @@ mod ahead;
 pub mod bucket;
 pub mod device;
 pub mod inputs;
+pub mod load;
+pub mod loaded;
 pub mod memory;
+mod numbers;
+mod ops;
+mod rows;
 
 use super::{Backend, BackendError, Chunk, KvGeometry, ModelInfo, check_chunks};
 use crate::sample::Sampling;
@@ -36,14 +44,41 @@ pub struct CudaBackend<D> {
     inputs: DecodeInputs,
     ahead: Ahead,
     last: Ticket,
+    limits: ForwardLimits,
+    device_ns: u64,
+}
+
+/// What forwards may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ForwardLimits {
+    /// Rows of a forward over prompts; more are cut into several.
+    pub prefill_rows: usize,
+    /// Its chunks.
+    pub prefill_chunks: usize,
+    /// Whether rows that decode have forwards of their own even where prompts are asked for with them: the two kinds
+    /// of attention round differently, so that a row's result would depend on its company.
+    pub decode_apart: bool,
 }
 
 impl<D: Device> CudaBackend<D> {
     /// A model that `device` holds, with `kv.blocks` blocks for sequences and one more, the last, for padding rows.
-    pub fn new(device: D, info: ModelInfo, kv: KvGeometry, buckets: Buckets) -> Self {
+    pub fn new(device: D, info: ModelInfo, kv: KvGeometry, buckets: Buckets, limits: ForwardLimits) -> Self {
         let layout = DecodeLayout::new(buckets.largest(), info.context_length.div_ceil(kv.block_tokens));
         let inputs = DecodeInputs::new(layout, kv.blocks as u32);
-        Self { device, info, kv, buckets, inputs, ahead: Ahead::default(), last: Ticket(0) }
+        let (ahead, last) = (Ahead::default(), Ticket(0));
+        Self { device, info, kv, buckets, inputs, ahead, last, limits, device_ns: 0 }
+    }
+
+    /// Gives the model another name than its own files do.
+    pub fn rename(&mut self, name: &str) {
+        self.info.name = name.to_owned();
+    }
+
+    /// The tokens of a forward, and its time to the account.
+    fn tokens(&mut self, ticket: Ticket) -> Result<Vec<u32>, DeviceError> {
+        let sampled = self.device.tokens(ticket)?;
+        self.device_ns += sampled.device_ns;
+        Ok(sampled.tokens)
     }
 
     /// Rows that all decode: those that ran ahead are collected, the others run now, and the next forward over all of
@@ -67,7 +102,7 @@ impl<D: Device> CudaBackend<D> {
         for group in missing.chunks(self.buckets.largest()) {
             let ticket = self.start(group)?;
             late.extend(self.collect_ahead()?);
-            fresh.extend(self.device.tokens(ticket)?);
+            fresh.extend(self.tokens(ticket)?);
         }
         late.extend(self.collect_ahead()?);
         let mut fresh = fresh.into_iter();
@@ -97,7 +132,7 @@ impl<D: Device> CudaBackend<D> {
         row: impl Fn(usize) -> usize,
     ) -> Result<Vec<u32>, DeviceError> {
         self.start_ahead(chunks, |index| Token::SampledIn(row(index)))?;
-        let all = self.device.tokens(ticket)?;
+        let all = self.tokens(ticket)?;
         self.ahead.uncollected = self.ahead.uncollected.filter(|&uncollected| uncollected != ticket);
         self.ahead.collected(ticket, &all, self.last);
         let tokens: Vec<u32> = (0..chunks.len()).map(|index| all[row(index)]).collect();
@@ -161,7 +196,7 @@ impl<D: Device> CudaBackend<D> {
     /// Brings the tokens of the forward that ran ahead to the host, if they are not there yet.
     fn collect_ahead(&mut self) -> Result<Vec<u32>, DeviceError> {
         let Some(ticket) = self.ahead.uncollected.take() else { return Ok(Vec::new()) };
-        let tokens = self.device.tokens(ticket)?;
+        let tokens = self.tokens(ticket)?;
         self.ahead.collected(ticket, &tokens, self.last);
         Ok(tokens)
     }
@@ -171,13 +206,31 @@ impl<D: Device> CudaBackend<D> {
             let from = chunk.start / self.kv.block_tokens;
             self.ahead.forget(&chunk.blocks[from..chunk.end().div_ceil(self.kv.block_tokens)]);
         }
-        let inputs = PrefillInputs::new(chunks, self.kv.block_tokens);
-        self.last = Ticket(self.last.0 + 1);
-        self.device.prefill(self.last, &inputs)?;
-        // It came before in the stream, so this waits for nothing that the prompt's tokens would not wait for.
-        self.collect_ahead()?;
-        let mut sampled = self.device.tokens(self.last)?.into_iter();
+        let mut sampled = Vec::new();
+        for pass in passes(chunks, self.limits) {
+            let inputs = PrefillInputs::new(&pass, self.kv.block_tokens);
+            self.last = Ticket(self.last.0 + 1);
+            self.device.prefill(self.last, &inputs)?;
+            // It came before in the stream, so this waits for nothing that the prompt's tokens would not wait for.
+            self.collect_ahead()?;
+            sampled.extend(self.tokens(self.last)?);
+        }
+        let mut sampled = sampled.into_iter();
         Ok(chunks.iter().map(|chunk| chunk.sample.and_then(|_| sampled.next())).collect())
+    }
+
+    /// The rows that decode in a forward of their own.
+    fn apart(
+        &mut self,
+        chunks: &[Chunk<'_>],
+        decodes: impl Fn(&&Chunk<'_>) -> bool,
+    ) -> Result<Vec<Option<u32>>, DeviceError> {
+        let (decoding, prompts): (Vec<Chunk<'_>>, Vec<Chunk<'_>>) =
+            chunks.iter().partition(|chunk| decodes(chunk));
+        let mut decoded = self.decode(&decoding)?.into_iter().map(Some);
+        let mut prefilled = self.prefill(&prompts)?.into_iter();
+        let token = |chunk: &Chunk<'_>| if decodes(&chunk) { decoded.next() } else { prefilled.next() };
+        Ok(chunks.iter().map(token).map(Option::flatten).collect())
     }
 
     fn block_of(&self, chunk: &Chunk<'_>, position: usize) -> u32 {
@@ -196,10 +249,15 @@ impl<D: Device> Backend for CudaBackend<D> {
 
     fn forward(&mut self, chunks: &[Chunk<'_>]) -> Result<Vec<Option<u32>>, BackendError> {
         check_chunks(chunks, &self.info, self.kv)?;
-        let decodes = chunks.iter().all(|chunk| chunk.tokens.len() == 1 && chunk.sample.is_some());
-        let tokens = match decodes {
-            true => self.decode(chunks).map(|tokens| tokens.into_iter().map(Some).collect()),
-            false => self.prefill(chunks),
+        self.device_ns = 0;
+        let decodes = |chunk: &&Chunk<'_>| chunk.tokens.len() == 1 && chunk.sample.is_some();
+        let tokens = match chunks.iter().filter(decodes).count() {
+            all if all == chunks.len() => {
+                self.decode(chunks).map(|tokens| tokens.into_iter().map(Some).collect())
+            }
+            0 => self.prefill(chunks),
+            _ if self.limits.decode_apart => self.apart(chunks, decodes),
+            _ => self.prefill(chunks),
         };
         tokens.map_err(|error| BackendError::Device(error.to_string()))
     }
@@ -211,8 +269,38 @@ impl<D: Device> Backend for CudaBackend<D> {
     fn copy_block(&mut self, from: u32, to: u32) {
         assert!((from.max(to) as usize) < self.kv.blocks, "block {from} or {to} outside the pool");
         self.ahead.forget(&[to]);
-        self.device.copy_block(from, to);
+        if let Err(error) = self.device.copy_block(from, to) {
+            // The forward that reads the block fails as well, and says so to the caller.
+            tracing::error!(%error, from, to, "a KV block was not copied");
+        }
     }
+
+    fn device_ns(&self) -> u64 {
+        self.device_ns
+    }
+}
+
+/// Cuts `chunks` into forwards that keep to the limits, in the same order. A chunk that is cut samples in its last
+/// part.
+fn passes<'a>(chunks: &[Chunk<'a>], limits: ForwardLimits) -> Vec<Vec<Chunk<'a>>> {
+    let mut passes = vec![Vec::new()];
+    let mut rows = 0;
+    for chunk in chunks {
+        let (mut tokens, mut start) = (chunk.tokens, chunk.start);
+        while !tokens.is_empty() {
+            let pass = passes.last_mut().expect("there is one from the start");
+            if rows == limits.prefill_rows || pass.len() == limits.prefill_chunks {
+                passes.push(Vec::new());
+                rows = 0;
+                continue;
+            }
+            let (now, later) = tokens.split_at(tokens.len().min(limits.prefill_rows - rows));
+            let sample = chunk.sample.filter(|_| later.is_empty());
+            pass.push(Chunk { tokens: now, start, blocks: chunk.blocks, sample });
+            (rows, tokens, start) = (rows + now.len(), later, start + now.len());
+        }
+    }
+    passes
 }
 
 #[cfg(test)]

@@ -10,7 +10,13 @@ const VOCABULARY: usize = 50;
 const BLOCKS: usize = 24;
 const CONTEXT: usize = 90;
 
+const LIMITS: ForwardLimits = ForwardLimits { prefill_rows: 4096, prefill_chunks: 512, decode_apart: false };
+
 fn backend(largest: usize) -> (CudaBackend<FakeDevice>, Arc<Mutex<Vec<Call>>>) {
+    limited(largest, LIMITS)
+}
+
+fn limited(largest: usize, limits: ForwardLimits) -> (CudaBackend<FakeDevice>, Arc<Mutex<Vec<Call>>>) {
     let info = ModelInfo {
         name: "m".into(),
         architecture: "llama".into(),
@@ -26,7 +32,7 @@ fn backend(largest: usize) -> (CudaBackend<FakeDevice>, Arc<Mutex<Vec<Call>>>) {
     };
     let kv = KvGeometry { block_tokens: 16, blocks: BLOCKS, block_bytes: 0 };
     let (device, calls) = FakeDevice::new(BLOCKS, VOCABULARY as u32);
-    (CudaBackend::new(device, info, kv, Buckets::up_to(largest)), calls)
+    (CudaBackend::new(device, info, kv, Buckets::up_to(largest), limits), calls)
 }
 
 /// A sequence as the step loop would keep it.
@@ -193,6 +199,43 @@ fn groups_that_take_turns_find_what_ran_ahead_for_them() {
     }
     let rows = |call: &Call| if let Call::Decode { rows, .. } = call { *rows } else { 0 };
     assert_eq!(taken(&calls).iter().map(rows).sum::<usize>(), 6, "one row for each token");
+}
+
+#[test]
+fn prompts_beyond_the_limits_are_cut_into_forwards() {
+    let (mut backend, calls) = limited(4, ForwardLimits { prefill_rows: 40, prefill_chunks: 3, ..LIMITS });
+    let prompt: Vec<u32> = (0..57).map(|i| i % 50).collect();
+    let mut all: Vec<Sequence> = [(57, 0), (20, 4), (2, 6), (2, 7), (2, 8), (2, 9)]
+        .map(|(len, block)| {
+            let blocks: Vec<u32> = (block..block + 4).collect();
+            Sequence::new(&prompt[..len], &blocks)
+        })
+        .to_vec();
+    forward(&mut backend, &mut all.iter_mut().collect::<Vec<_>>());
+    let rows: Vec<usize> = taken(&calls)
+        .iter()
+        .filter_map(|call| if let Call::Prefill { rows, .. } = call { Some(*rows) } else { None })
+        .collect();
+    assert_eq!(rows, [40, 39, 6], "as many rows as fit, three chunks at most");
+}
+
+#[test]
+fn rows_that_decode_run_apart_where_company_would_show() {
+    for (decode_apart, kinds) in [(false, "P"), (true, "DDP")] {
+        let (mut backend, calls) = limited(4, ForwardLimits { decode_apart, ..LIMITS });
+        let mut old = Sequence::new(&(0..16).collect::<Vec<_>>(), &[4, 5]);
+        forward(&mut backend, &mut [&mut old]);
+        taken(&calls);
+        let mut new = Sequence::new(&[5, 6], &[9]);
+        forward(&mut backend, &mut [&mut new, &mut old]);
+        let kind = |call: &Call| match call {
+            Call::Decode { .. } => Some('D'),
+            Call::Prefill { .. } => Some('P'),
+            Call::Tokens(_) | Call::Copy { .. } => None,
+        };
+        let ran: String = taken(&calls).iter().filter_map(kind).collect();
+        assert_eq!(ran, kinds, "of two in a row the second runs ahead");
+    }
 }
 
 #[test]

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""What telemetry costs: CPU time per token of engine-svc + scheduler-svc with telemetry on and off.
+"""What telemetry, or a shadow, costs: CPU time per token of engine-svc + scheduler-svc with it and without.
 
 Two pairs over the sim backend, side by side and never loaded at once. On: metrics recorded and scraped every 5 s,
 every span of both services watched (the engine's also relayed), timelines in the final messages. Off: the services run
-with --no-telemetry (no recorder, no spans, no timelines) and the client neither watches nor asks for timelines. Runs
-alternate on, off, off, on. Every run keeps the engine full: 256 requests in flight, 64 decode rows per forward.
+with --no-telemetry (no recorder, no spans, no timelines) and the client neither watches nor asks for timelines. With
+--of shadow telemetry is on in both, and one scheduler has a --shadow-policy. Runs alternate on, off, off, on. Every run
+keeps the engine full: 256 requests in flight, 64 decode rows per forward.
 
-Prints each block and the mean difference with its 95 % confidence interval; fails when the interval reaches above 3 %.
-Wants `make build` first. --blocks N: blocks of four runs (default 10).
+Prints each block and the mean difference with its 95 % confidence interval; fails when the interval reaches above 3 %
+(telemetry) or 2 % (a shadow). Wants `make build` first. --blocks N: blocks of four runs (default 10).
 """
 
 import argparse
@@ -22,7 +23,7 @@ import urllib.request
 from services import PROGRAMS, await_true, free_ports, healthy, process
 
 OUT = PROGRAMS.parent.parent / "out" / "bench-telemetry"
-LIMIT_PERCENT = 3.0
+LIMIT_PERCENT = {"telemetry": 3.0, "shadow": 2.0}
 # As deploy/prometheus asks.
 SCRAPE_EVERY_S = 5.0
 # Two-sided 95 % quantiles of Student's t by degrees of freedom.
@@ -33,18 +34,22 @@ LOAD = ["--num-requests", "384", "--max-concurrency", "256", "--max-new-tokens",
 
 
 class Pair:
-    """One engine and one scheduler, with or without telemetry."""
+    """One engine and one scheduler, with or without telemetry, with or without a shadow."""
 
-    def __init__(self, name, telemetry):
+    def __init__(self, name, telemetry=True, shadow=False):
         self.telemetry = telemetry
         self.stopped = threading.Event()
         self.started = contextlib.ExitStack()
         engine, self.target, self.admin, *self.pages = (f"127.0.0.1:{port}" for port in free_ports(*[0] * 5))
         off = [] if telemetry else ["--no-telemetry"]
+        policy = OUT / "shadow.json"
+        policy.write_text('{"prefill_max_batch_size": 64}')
+        shadow = ["--shadow-policy", policy] if shadow else []
         services = (
             ("engine-svc", engine, ["--backend", "sim", "--metrics-listen", self.pages[1]]),
             ("scheduler-svc", self.target,
-             ["--engine", engine, "--admin-listen", self.admin, "--metrics-listen", self.pages[0]]),
+             ["--engine", engine, "--admin-listen", self.admin, "--metrics-listen", self.pages[0],
+              *shadow]),
         )  # fmt: skip
         self.processes = []
         for program, address, flags in services:
@@ -81,15 +86,17 @@ class Pair:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--of", choices=LIMIT_PERCENT, default="telemetry")
     parser.add_argument("--blocks", type=int, default=10)
-    blocks = parser.parse_args().blocks
+    arguments = parser.parse_args()
+    what, blocks = arguments.of, arguments.blocks
     OUT.mkdir(parents=True, exist_ok=True)
     pairs = []
     try:
-        pairs = [Pair("on", True), Pair("off", False)]
+        pairs = [Pair("on", shadow=what == "shadow"), Pair("off", telemetry=what != "telemetry")]
         on, off = pairs
-        for pair in pairs:
-            pair.microseconds_per_token()  # warms up
+        for pair in pairs * 2:
+            pair.microseconds_per_token()  # warms up, and teaches a shadow its costs
         differences = []
         print("CPU µs per token, engine-svc + scheduler-svc; runs in the order on, off, off, on")
         for block in range(blocks):
@@ -107,9 +114,10 @@ def main():
     deviation = math.sqrt(sum((d - mean) ** 2 for d in differences) / (len(differences) - 1))
     freedom = max(f for f in T_95 if f <= len(differences) - 1)
     half = T_95[freedom] * deviation / math.sqrt(len(differences))
-    print(f"telemetry costs {mean:+.2f} % of CPU time per token, 95 % interval {mean - half:+.2f} to {mean + half:+.2f} %")
-    if mean + half > LIMIT_PERCENT:
-        sys.exit(f"the upper bound is above {LIMIT_PERCENT} %")
+    cost = {"telemetry": "telemetry costs", "shadow": "a shadow costs"}[what]
+    print(f"{cost} {mean:+.2f} % of CPU time per token, 95 % interval {mean - half:+.2f} to {mean + half:+.2f} %")
+    if mean + half > LIMIT_PERCENT[what]:
+        sys.exit(f"the upper bound is above {LIMIT_PERCENT[what]} %")
 
 
 if __name__ == "__main__":

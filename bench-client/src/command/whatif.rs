@@ -112,16 +112,24 @@ fn scenario<'a>(
     flags: &WhatIfFlags,
     planned: &'a [Planned],
     model: &'a Model,
-    budget: &'a scheduler_svc::admission::Budget,
+    budget: &'a budgets::Applied,
 ) -> Scenario<'a> {
-    Scenario { planned, engines: &model.engines, wire: model.wire, budget, slo: flags.slo }
+    Scenario { planned, engines: &model.engines, budget, slo: flags.slo }
 }
 
 async fn run_live(flags: &WhatIfFlags, report: &mut Report) -> anyhow::Result<()> {
     let recording = flags.recording.as_deref().context("--verify needs a recording")?;
-    let live = Live { server: &flags.server, recording, runs: flags.verify_runs, slo: flags.slo };
-    for tried in &mut report.budgets {
-        tried.live = verify::measure(&live, &budgets::merged(&report.base, &tried.change)).await?;
+    let live = Live { server: &flags.server, recording, slo: flags.slo };
+    // In turns: whatever the machine does meanwhile, it does to all budgets.
+    for i in 1..=flags.verify_runs {
+        for tried in &mut report.budgets {
+            if !flags.quiet {
+                let words = budgets::words(&report.base, &tried.change);
+                eprintln!("live run {i} of {}: {words}", flags.verify_runs);
+            }
+            let budget = budgets::merged(&report.base, &tried.change);
+            tried.live.push(verify::measure(&live, &budget).await?);
+        }
     }
     Ok(())
 }

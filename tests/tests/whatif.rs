@@ -59,9 +59,38 @@ async fn whatif_predicts_budgets_that_were_not_recorded() {
             assert!(off.abs() < TOLERANCE, "{}: {figure} is off by {off:.2}", tried["change"]);
         }
     }
+    assert_eq!(number(&told, "/inside/of"), 4.0 * budgets.len() as f64, "p50 and p99 of TTFT and queue wait");
     // Whatever the machine does to the figures, it does not change which budget is the better one.
     let mean = |i: usize| number(&tried[i], "/predicted/queue_wait_mean_ms/value");
     assert!(mean(3) < mean(0) && mean(0) < mean(1), "larger rounds, shorter waits");
+}
+
+#[tokio::test]
+async fn the_search_finds_a_budget_that_is_better_live_as_well() {
+    let pair = Pair::sim().start().await;
+    let folder = assets::scratch_folder();
+    let file = |name: &str| folder.join(name).to_str().expect("a path in UTF-8").to_owned();
+    let (run, forwards) = (file("run.jsonl"), file("forwards.jsonl"));
+    let files = ["--num-requests", "32", "--jsonl-out", &run, "--forwards-out", &forwards];
+    bench::to_json(&pair, "run", &[&RECORDED[..], &files, &["--prefill-max-batch-size", "1"]].concat()).await;
+    let words = [run.as_str(), "--forwards", &forwards, "--search", "--slo", "ttft=200ms", "--verify"];
+    let told = bench::to_json(&pair, "whatif", &words).await;
+    let _ = std::fs::remove_dir_all(&folder);
+
+    assert!(told["notes"][0].as_str().is_some_and(|note| note.starts_with("best of ")), "{}", told["notes"]);
+    let [recorded, found] = told["budgets"].as_array().expect("budgets").as_slice() else {
+        panic!("the recorded budget and the best one: {}", told["budgets"]);
+    };
+    let goodput = |tried: &Value| number(tried, "/predicted/goodput_percent/value");
+    assert!(goodput(found) > goodput(recorded), "{} meets the objective more often", found["change"]);
+    let live = |tried: &Value| number(tried, "/live/0/ttft_mean_ms");
+    assert!(
+        live(found) < 0.8 * live(recorded),
+        "{}: {} and {} ms",
+        found["change"],
+        live(found),
+        live(recorded)
+    );
 }
 
 #[tokio::test]

@@ -140,6 +140,13 @@ fn notes(lines: &[Line], planned: &[Planned], costs: &[Costs]) -> Vec<String> {
     if lines.iter().any(|line| line.cap_wait_ms.is_some()) {
         notes.push("the recorded load was a closed loop; its arrivals are replayed as they were".to_owned());
     }
+    if !lines.is_empty() && lines.iter().all(|line| line.sent_ns.is_none()) {
+        notes.push(
+            "recorded at the scheduler: TTFT and latency are those between its stamps 2 and 8, without the way from \
+             and to its clients"
+                .to_owned(),
+        );
+    }
     let left_out = lines.len().saturating_sub(planned.len());
     if left_out > 0 {
         notes

@@ -142,11 +142,15 @@ mod tests {
         observe::{ClockMap, SpanStore},
     };
 
+    fn domain() -> Option<ClockDomain> {
+        Some(ClockDomain { boot_id: "one".into(), ..ClockDomain::default() })
+    }
+
     /// Stamps 3 to 8 in µs, and a cause that it waited for, of a request by itself in its round.
     fn spans(id: &str, us: [i64; 6], cause: Cause) -> [Span; 2] {
         let [queued_ns, admit_ns, received_ns, began, sampled, first_token_ns] = us.map(|us| us * 1_000);
         let scheduler = SchedulerTimeline {
-            domain: Some(ClockDomain::default()),
+            domain: domain(),
             received_ns: queued_ns,
             queued_ns,
             admit_ns,
@@ -158,7 +162,7 @@ mod tests {
         };
         let engine = EngineTimeline {
             engine: "e".into(),
-            domain: Some(ClockDomain::default()),
+            domain: domain(),
             received_ns,
             admit_ns: began,
             first_token_ns: sampled,

@@ -10,6 +10,7 @@ use slab::Slab;
 use super::{
     engine::{Engine, EngineShape, Place, Step},
     events::Events,
+    messages::{Down, Event, Stream, Up},
     request::{Arrival, Ending, Story},
     wire::{HandOvers, Wire},
 };
@@ -51,40 +52,6 @@ pub struct World<C, O, W = Wire> {
 struct Live {
     arrival: Arrival,
     story: Story,
-}
-
-/// When the last message of each direction arrives: none overtakes another.
-#[derive(Clone, Copy, Debug)]
-struct Stream {
-    down: Stamp,
-    up: Stamp,
-}
-
-#[derive(Debug)]
-enum Event {
-    /// A message reaches an engine.
-    Down(EngineId, Down),
-    /// An engine's forward ends.
-    ForwardEnds(EngineId),
-    /// An engine is ready for its next forward.
-    Turn(EngineId),
-    /// A message reaches the scheduler.
-    Up(EngineId, Up),
-    /// A request's deadline passes.
-    Deadline(Key),
-}
-
-#[derive(Debug)]
-enum Down {
-    Admit { seq: u64, batch: Vec<Place> },
-    Cancel(Place),
-    SetLimits(EngineLimits),
-}
-
-#[derive(Debug)]
-enum Up {
-    Begun(u64),
-    Step(Box<Step>),
 }
 
 impl<C: Cost + Clone, O: Observer, W: HandOvers> World<C, O, W> {
@@ -152,7 +119,7 @@ impl<C: Cost + Clone, O: Observer, W: HandOvers> World<C, O, W> {
     /// A new attachment.
     pub fn attach(&mut self, shape: EngineShape) -> EngineId {
         self.engines.push(Some(Engine::new(shape, self.core.engine_limits(), self.cost.clone())));
-        self.streams.push(Stream { down: self.now, up: self.now });
+        self.streams.push(Stream::new(self.now));
         let engine = EngineId(self.engines.len() as u64);
         let requeued = self.core.observe(self.now, Report::Attached { engine, geometry: shape.geometry });
         self.requeue(&requeued);
@@ -321,16 +288,14 @@ impl<C: Cost + Clone, O: Observer, W: HandOvers> World<C, O, W> {
     }
 
     fn say(&mut self, id: EngineId, message: Up, after: Duration) {
-        let stream = &mut self.streams[index(id)];
-        stream.up = stream.up.max(self.now + after);
-        self.events.at(stream.up, Event::Up(id, message));
+        let at = self.streams[index(id)].up(self.now + after);
+        self.events.at(at, Event::Up(id, message));
     }
 
     fn send(&mut self, id: EngineId, message: Down) {
         let dispatch = self.wire.dispatch();
-        let stream = &mut self.streams[index(id)];
-        stream.down = stream.down.max(self.now + dispatch);
-        self.events.at(stream.down, Event::Down(id, message));
+        let at = self.streams[index(id)].down(self.now + dispatch);
+        self.events.at(at, Event::Down(id, message));
     }
 
     fn reach_scheduler(&mut self, id: EngineId, message: Up) {

@@ -54,7 +54,10 @@ struct Told {
 }
 
 impl Observer for Told {
-    fn token(&mut self, story: &Story, _gap: Option<i64>) {
+    fn token(&mut self, story: &Story, gap: Option<i64>) {
+        if gap.is_some() {
+            return;
+        }
         if let (Some(received), Some(first)) = (self.received.remove(&story.key), story.first_token) {
             self.metrics.ttft.record(in_seconds(first.since(received)));
         }

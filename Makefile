@@ -14,7 +14,7 @@ CARGO_FLAGS := --release --locked --workspace
 BENCH_FLAGS := $(filter-out --release,$(CARGO_FLAGS))
 
 .PHONY: help setup build cuda demo up lint test test-long golden \
-	bench-seed bench-admission bench-engine bench-pair bench-telemetry bench-peers
+	bench-seed bench-admission bench-engine bench-pair bench-telemetry bench-shadow bench-whatif bench-peers
 .DEFAULT_GOAL := help
 
 help:
@@ -26,7 +26,8 @@ help:
 	@echo 'make cuda       the three programs into target/cuda/release, the engine with the CUDA backend; needs no GPU'
 	@echo 'make test-long  the tests that do not fit into make test; fetches a headless Chromium'
 	@echo 'make golden     write tests/golden again (needs Hugging Face transformers)'
-	@echo 'make bench-*    bench-seed bench-admission bench-engine bench-pair bench-telemetry bench-peers'
+	@echo 'make bench-*    bench-seed bench-admission bench-engine bench-pair bench-telemetry bench-shadow'
+	@echo '                bench-whatif bench-peers'
 
 setup:
 	@scripts/setup.sh --tests
@@ -82,6 +83,14 @@ bench-engine: build
 # What the pair adds to a model that takes no time, then the two standard workloads on SmolLM2.
 bench-pair: build
 	@scripts/bench_pair.sh
+
+# What-if's predictions of budgets that were not recorded, beside five live runs of each.
+bench-whatif: build
+	@scripts/bench_whatif.sh
+
+# CPU time per token that a shadow costs; fails above 2 %.
+bench-shadow: build
+	@python3 scripts/bench_telemetry.py --of shadow
 
 # CPU time per token that stamps, spans, timelines and metrics cost; fails above 3 %.
 bench-telemetry: build

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""What telemetry costs: CPU time per token of engine-svc + scheduler-svc with telemetry on and off.
+"""What telemetry, or a shadow, costs: CPU time per token of engine-svc + scheduler-svc with it and without.
 
 Two pairs over the sim backend. On: metrics recorded and scraped every 5 s, every span of both services watched,
 timelines in the final messages. Off: the services run with --no-telemetry (no recorder, no spans, no timelines) and the
-client neither watches nor asks for timelines. Every run keeps the engine full: 256 requests in flight, 64 decode rows
-per forward. Both pairs run at once, so that whatever the machine does meanwhile happens to both; they start in the
-order on, off, then off, on. Each block has pairs of its own: where memory happens to lie makes a difference, too.
+client neither watches nor asks for timelines. With --of shadow telemetry is on in both, and one scheduler has a
+--shadow-policy. Every run keeps the engine full: 256 requests in flight, 64 decode rows per forward. Both pairs run at
+once, so that whatever the machine does meanwhile happens to both; they start in the order on, off, then off, on. Each
+block has pairs of its own: where memory happens to lie makes a difference, too.
 
-Prints each block and the mean difference with its 95 % confidence interval; fails when the interval reaches above 3 %.
-Wants `make build` first. --blocks N: blocks of four runs (default 10).
+Prints each block and the mean difference with its 95 % confidence interval; fails when the interval reaches above 3 %
+(telemetry) or 2 % (a shadow). Wants `make build` first. --blocks N: blocks of four runs (default 10).
 """
 
 import argparse
@@ -24,7 +25,7 @@ import urllib.request
 from services import PROGRAMS, await_true, free_ports, healthy, process
 
 OUT = PROGRAMS.parent.parent / "out" / "bench-telemetry"
-LIMIT_PERCENT = 3.0
+LIMIT_PERCENT = {"telemetry": 3.0, "shadow": 2.0}
 START_APART_S = 0.2
 # As deploy/prometheus asks.
 SCRAPE_EVERY_S = 5.0
@@ -36,19 +37,23 @@ LOAD = ["--num-requests", "1152", "--max-concurrency", "256", "--max-new-tokens"
 
 
 class Pair:
-    """One engine and one scheduler, with or without telemetry."""
+    """One engine and one scheduler, with or without telemetry, with or without a shadow."""
 
-    def __init__(self, name, telemetry):
+    def __init__(self, name, telemetry=True, shadow=False):
         self.name = name
         self.telemetry = telemetry
         self.stopped = threading.Event()
         self.started = contextlib.ExitStack()
         engine, self.target, self.admin, *self.pages = (f"127.0.0.1:{port}" for port in free_ports(*[0] * 5))
         off = [] if telemetry else ["--no-telemetry"]
+        policy = OUT / "shadow.json"
+        policy.write_text('{"prefill_max_batch_size": 64}')
+        shadow = ["--shadow-policy", policy] if shadow else []
         services = (
             ("engine-svc", engine, ["--backend", "sim", "--metrics-listen", self.pages[1]]),
             ("scheduler-svc", self.target,
-             ["--engine", engine, "--admin-listen", self.admin, "--metrics-listen", self.pages[0]]),
+             ["--engine", engine, "--admin-listen", self.admin, "--metrics-listen", self.pages[0],
+              *shadow]),
         )  # fmt: skip
         self.processes = []
         for program, address, flags in services:
@@ -93,26 +98,29 @@ def at_once(*pairs):
         return [run.result() for run in runs]
 
 
-def one_block():
+def one_block(what):
     with contextlib.ExitStack() as stack:
         pairs = []
-        for name, telemetry in [("on", True), ("off", False)]:
-            pairs.append(Pair(name, telemetry))
+        for settings in ({"name": "on", "shadow": what == "shadow"}, {"name": "off", "telemetry": what != "telemetry"}):
+            pairs.append(Pair(**settings))
             stack.callback(pairs[-1].stop)
         on, off = pairs
-        at_once(on, off)  # warms up
+        for _ in range(2):
+            at_once(on, off)  # warms up, and teaches a shadow its costs
         return [*at_once(on, off), *at_once(off, on)]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--of", choices=LIMIT_PERCENT, default="telemetry")
     parser.add_argument("--blocks", type=int, default=10)
-    blocks = parser.parse_args().blocks
+    arguments = parser.parse_args()
+    what, blocks = arguments.of, arguments.blocks
     OUT.mkdir(parents=True, exist_ok=True)
     differences = []
     print("CPU µs per token, engine-svc + scheduler-svc; started in the order on, off, then off, on")
     for block in range(blocks):
-        runs = one_block()
+        runs = one_block(what)
         with_it, without = (runs[0] + runs[3]) / 2, (runs[1] + runs[2]) / 2
         differences.append(100 * (with_it / without - 1))
         shown = "  ".join(f"{run:7.3f}" for run in runs)
@@ -123,9 +131,10 @@ def main():
     deviation = math.sqrt(sum((d - mean) ** 2 for d in differences) / (len(differences) - 1))
     freedom = max(f for f in T_95 if f <= len(differences) - 1)
     half = T_95[freedom] * deviation / math.sqrt(len(differences))
-    print(f"telemetry costs {mean:+.2f} % of CPU time per token, 95 % interval {mean - half:+.2f} to {mean + half:+.2f} %")
-    if mean + half > LIMIT_PERCENT:
-        sys.exit(f"the upper bound is above {LIMIT_PERCENT} %")
+    cost = {"telemetry": "telemetry costs", "shadow": "a shadow costs"}[what]
+    print(f"{cost} {mean:+.2f} % of CPU time per token, 95 % interval {mean - half:+.2f} to {mean + half:+.2f} %")
+    if mean + half > LIMIT_PERCENT[what]:
+        sys.exit(f"the upper bound is above {LIMIT_PERCENT[what]} %")
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Diff(flags) => return Ok(command::diff::diff(&flags)),
         Command::Report(flags) => command::report::report(&flags)?,
         Command::Explain(flags) => command::explain::explain(flags).await?,
+        Command::Record(flags) => command::record::record(&flags).await?,
         Command::Whatif(flags) => command::whatif::whatif(&flags).await?,
     }
     Ok(ExitCode::SUCCESS)

@@ -23,8 +23,14 @@ pub struct Record {
     pub caller_trace: Option<TraceParent>,
     /// Who asks.
     pub tenant: Tenant,
+    /// Its class; empty when there is none.
+    pub class: Box<str>,
+    /// When its caller stops waiting.
+    pub deadline: Option<Stamp>,
     /// Prompt length, tokens.
     pub prompt_tokens: u32,
+    /// Most tokens to generate.
+    pub max_new_tokens: u32,
     /// Tokens received from engines so far.
     pub output_tokens: u32,
     /// Stamp 2.
@@ -81,7 +87,10 @@ impl Record {
             run_label: ask.run_label.clone(),
             caller_trace: ask.trace,
             tenant: ask.tenant,
+            class: ask.class.as_str().into(),
+            deadline: ask.deadline,
             prompt_tokens: ask.prompt.len() as u32,
+            max_new_tokens: ask.max_new,
             output_tokens: 0,
             received: ask.received,
             queued,
@@ -168,6 +177,16 @@ impl Record {
             scheduler: Some(self.scheduler_timeline(domain)),
             engine: self.engine.clone(),
             engine_clock: self.engine_clock.as_deref().cloned(),
+        }
+    }
+
+    /// What was asked for, as spans tell it.
+    pub fn asked(&self) -> v1::Asked {
+        v1::Asked {
+            max_new_tokens: self.max_new_tokens,
+            tenant: self.tenant.0,
+            class: self.class.to_string(),
+            deadline_ns: self.deadline.map_or(0, Stamp::ns),
         }
     }
 

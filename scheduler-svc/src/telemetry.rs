@@ -136,6 +136,7 @@ impl Telemetry {
         relayed: bool,
     ) {
         let dropped = self.spans.publish(v1::Span {
+            asked: (!relayed).then(|| record.asked()),
             request_id: record.id.to_string(),
             run_label: record.run_label.to_string(),
             event: event.into(),

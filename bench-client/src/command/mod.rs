@@ -2,6 +2,7 @@
 //!
 //! - [`complete`]: one completion, as a person would see it
 //! - [`run`]: load, join, report
+//! - [`record`]: what other clients send
 //! - [`diff`]: what moved between two sets of runs
 //! - [`sweep`]: a grid of runs
 //! - [`explain`]: why one request waited
@@ -13,6 +14,7 @@ pub mod complete;
 pub mod diff;
 pub mod explain;
 pub mod progress;
+pub mod record;
 pub mod report;
 pub mod run;
 pub mod sweep;

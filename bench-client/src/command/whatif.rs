@@ -112,16 +112,24 @@ fn scenario<'a>(
     flags: &WhatIfFlags,
     planned: &'a [Planned],
     model: &'a Model,
-    budget: &'a scheduler_svc::admission::Budget,
+    budget: &'a budgets::Applied,
 ) -> Scenario<'a> {
-    Scenario { planned, engines: &model.engines, wire: model.wire, budget, slo: flags.slo }
+    Scenario { planned, engines: &model.engines, budget, slo: flags.slo }
 }
 
 async fn run_live(flags: &WhatIfFlags, report: &mut Report) -> anyhow::Result<()> {
     let recording = flags.recording.as_deref().context("--verify needs a recording")?;
-    let live = Live { server: &flags.server, recording, runs: flags.verify_runs, slo: flags.slo };
-    for tried in &mut report.budgets {
-        tried.live = verify::measure(&live, &budgets::merged(&report.base, &tried.change)).await?;
+    let live = Live { server: &flags.server, recording, slo: flags.slo };
+    // In turns: whatever the machine does meanwhile, it does to all budgets.
+    for i in 1..=flags.verify_runs {
+        for tried in &mut report.budgets {
+            if !flags.quiet {
+                let words = budgets::words(&report.base, &tried.change);
+                eprintln!("live run {i} of {}: {words}", flags.verify_runs);
+            }
+            let budget = budgets::merged(&report.base, &tried.change);
+            tried.live.push(verify::measure(&live, &budget).await?);
+        }
     }
     Ok(())
 }
@@ -131,6 +139,13 @@ fn notes(lines: &[Line], planned: &[Planned], costs: &[Costs]) -> Vec<String> {
     let mut notes = Vec::new();
     if lines.iter().any(|line| line.cap_wait_ms.is_some()) {
         notes.push("the recorded load was a closed loop; its arrivals are replayed as they were".to_owned());
+    }
+    if !lines.is_empty() && lines.iter().all(|line| line.sent_ns.is_none()) {
+        notes.push(
+            "recorded at the scheduler: TTFT and latency are those between its stamps 2 and 8, without the way from \
+             and to its clients"
+                .to_owned(),
+        );
     }
     let left_out = lines.len().saturating_sub(planned.len());
     if left_out > 0 {

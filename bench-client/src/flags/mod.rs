@@ -2,6 +2,7 @@
 //!
 //! - [`run`]: `bench-client run`
 //! - [`diff`]: `bench-client diff`
+//! - [`record`]: `bench-client record`
 //! - [`load`]: how many requests, when, and what they ask
 //! - [`dataset`]: recorded or made-up requests
 //! - [`budget`]: limits of admission, leased for the run
@@ -14,6 +15,7 @@ pub mod budget;
 pub mod dataset;
 pub mod diff;
 pub mod load;
+pub mod record;
 pub mod run;
 pub mod sampling;
 pub mod server;
@@ -51,6 +53,7 @@ const EXAMPLES: &str = "Examples:
   bench-client report run.json --jsonl run.jsonl -o report.html
   bench-client explain REQUEST_ID
   bench-client run --jsonl-out run.jsonl --forwards-out forwards.jsonl
+  bench-client record --for 10s --jsonl-out live.jsonl --forwards-out forwards.jsonl
   bench-client whatif run.jsonl --forwards forwards.jsonl --set prefill_max_batch_size=64
   bench-client whatif run.jsonl --forwards forwards.jsonl --search --slo ttft=500ms --verify";
 
@@ -69,6 +72,8 @@ pub enum Command {
     Report(ReportFlags),
     /// Tells why a recent request waited, and who held the limit.
     Explain(ExplainFlags),
+    /// Records traffic that other clients send, for `whatif`.
+    Record(record::RecordFlags),
     /// Replays recorded arrivals under another budget, in virtual time, and predicts what it would do.
     Whatif(Box<whatif::WhatIfFlags>),
 }

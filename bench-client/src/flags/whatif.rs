@@ -11,10 +11,10 @@ use crate::{report::slo::Slo, whatif::budgets};
 /// Replays recorded arrivals under another budget, in virtual time.
 #[derive(Args, Clone, Debug)]
 pub struct WhatIfFlags {
-    /// What `run --jsonl-out` wrote; without it --dataset says what arrives.
+    /// What `run` or `record` wrote with --jsonl-out; without it --dataset says what arrives.
     #[arg(value_name = "RUN.jsonl", required_unless_present = "dataset", conflicts_with = "dataset")]
     pub recording: Option<PathBuf>,
-    /// What `run --forwards-out` wrote: costs are fitted from it. Several are taken together; the last one's engines
+    /// What `run` or `record` wrote with --forwards-out: costs are fitted from it. Several are taken together; the last one's engines
     /// and budget count.
     #[arg(long, value_name = "FILE", required = true)]
     pub forwards: Vec<PathBuf>,

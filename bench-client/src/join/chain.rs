@@ -105,48 +105,23 @@ impl Chain {
 
 /// The chain of `record`; `None` when it has no first token.
 pub fn chain(record: &Record, views: &Views<'_>, clocks: &ClockMap) -> Option<Chain> {
-    let first_token = record.first_token()?;
-    let mut chain = Chain {
-        ttft_ns: first_token.since(record.submit_start),
-        from_sent_ns: record.sent.map(|sent| first_token.since(sent)),
-        parts: [None; PARTS],
-        unexplained_ns: 0,
-        missing: Vec::new(),
-        causes: [0; CAUSES],
-        queue_wait_total: None,
-        behind_ns: None,
-        prefill: None,
-        client_round_trip_ns: None,
-        engine_round_trip_ns: None,
-        scheduler_source: views.scheduler_source,
-        engine_source: views.engine_source,
-    };
+    let mut chain = Chain::of_services(record, views, clocks)?;
     chain.put(Segment::ClientLag, record.sent.map(|sent| Measured::exact(sent.since(record.submit_start))));
-    let scheduled = views.scheduler.and_then(Scheduled::of);
-    let computed = views.engine.and_then(Computed::of);
-    if let Some(computed) = &computed {
-        chain.add_engine(computed);
-    }
-    match &scheduled {
-        Some(scheduled) => {
-            chain.add_scheduler(scheduled);
-            chain.cross_to_client(scheduled, record.sent, first_token, clocks);
-            if let Some(computed) = &computed {
-                chain.cross_to_engine(scheduled, computed, views, clocks);
-            }
-            chain.add_causes(scheduled.timeline, views.engine);
-        }
-        None => chain.missing.push("scheduler stamps"),
-    }
-    if computed.is_none() {
-        chain.missing.push("engine stamps");
+    if let (Some(scheduled), Some(first_token)) =
+        (views.scheduler.and_then(Scheduled::of), record.first_token())
+    {
+        chain.cross_to_client(&scheduled, record.sent, first_token, clocks);
     }
     if record.sent.is_none() {
         chain.missing.push("client's sent stamp");
     }
-    let known: i64 = chain.parts.iter().flatten().map(|m| m.ns).sum();
-    chain.unexplained_ns = chain.ttft_ns - known;
-    Some(chain)
+    Some(chain.summed())
+}
+
+/// The chain between stamps 2 and 8 of a request whose client nobody asked; its record holds these stamps as those of
+/// its sending and first token.
+pub fn from_scheduler(record: &Record, views: &Views<'_>, clocks: &ClockMap) -> Option<Chain> {
+    Chain::of_services(record, views, clocks).map(Chain::summed)
 }
 
 /// The scheduler's stamps, all taken.
@@ -190,6 +165,51 @@ impl<'a> Computed<'a> {
 }
 
 impl Chain {
+    /// What scheduler and engine tell.
+    fn of_services(record: &Record, views: &Views<'_>, clocks: &ClockMap) -> Option<Self> {
+        let first_token = record.first_token()?;
+        let mut chain = Self {
+            ttft_ns: first_token.since(record.submit_start),
+            from_sent_ns: record.sent.map(|sent| first_token.since(sent)),
+            parts: [None; PARTS],
+            unexplained_ns: 0,
+            missing: Vec::new(),
+            causes: [0; CAUSES],
+            queue_wait_total: None,
+            behind_ns: None,
+            prefill: None,
+            client_round_trip_ns: None,
+            engine_round_trip_ns: None,
+            scheduler_source: views.scheduler_source,
+            engine_source: views.engine_source,
+        };
+        let scheduled = views.scheduler.and_then(Scheduled::of);
+        let computed = views.engine.and_then(Computed::of);
+        if let Some(computed) = &computed {
+            chain.add_engine(computed);
+        }
+        match &scheduled {
+            Some(scheduled) => {
+                chain.add_scheduler(scheduled);
+                if let Some(computed) = &computed {
+                    chain.cross_to_engine(scheduled, computed, views, clocks);
+                }
+                chain.add_causes(scheduled.timeline, views.engine);
+            }
+            None => chain.missing.push("scheduler stamps"),
+        }
+        if computed.is_none() {
+            chain.missing.push("engine stamps");
+        }
+        Some(chain)
+    }
+
+    fn summed(mut self) -> Self {
+        let known: i64 = self.parts.iter().flatten().map(|m| m.ns).sum();
+        self.unexplained_ns = self.ttft_ns - known;
+        self
+    }
+
     fn put(&mut self, segment: Segment, measured: Option<Measured>) {
         self.parts[segment as usize] = measured;
     }

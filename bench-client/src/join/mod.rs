@@ -3,8 +3,10 @@
 //!
 //! - [`chain`]: the chain of one request
 //! - [`sources`]: which span or message each process's stamps are taken from
+//! - [`heard`]: requests of other clients, as far as the scheduler tells of them
 
 pub mod chain;
+pub mod heard;
 pub mod sources;
 
 pub use chain::{CAUSES, Chain, LOST, Measured, PARTS, part_names};

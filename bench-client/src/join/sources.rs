@@ -1,7 +1,7 @@
 //! Which span or message each process's stamps are taken from. A direct span is preferred, then one
 //! relayed by the scheduler; the timeline in the final message stands in for a lost one.
 
-use firstlight_proto::v1::{ClockOffset, EngineTimeline, SchedulerTimeline};
+use firstlight_proto::v1::{Asked, ClockOffset, EngineTimeline, SchedulerTimeline};
 
 use crate::{
     observe::spans::{EngineSpan, Heard},
@@ -46,6 +46,8 @@ pub struct Views<'a> {
     pub engine_source: Source,
     /// The engine's clock as the scheduler saw it at the end of the request.
     pub engine_clock: Option<&'a ClockOffset>,
+    /// What was asked for, where a span told it.
+    pub asked: Option<&'a Asked>,
     /// How it ended, in the scheduler's words.
     pub outcome: Option<&'a str>,
     /// Every attempt that reached a first token in an engine, as far as it was told.
@@ -74,7 +76,8 @@ pub fn views<'a>(record: &'a Record, heard: Option<&'a Heard>) -> Views<'a> {
     let engine_clock = timeline.and_then(|t| t.engine_clock.as_ref());
     let attempts = heard.map_or(&[][..], |h| &h.engine);
     let outcome = heard.and_then(|h| h.outcome.as_deref());
-    Views { scheduler, scheduler_source, engine, engine_source, engine_clock, outcome, attempts }
+    let asked = heard.filter(|h| h.scheduler.is_some()).map(|h| &h.asked);
+    Views { scheduler, scheduler_source, engine, engine_source, engine_clock, asked, outcome, attempts }
 }
 
 /// The attempt whose first token the client received. The final message names it, and the scheduler relays

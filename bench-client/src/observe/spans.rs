@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 
 use firstlight_proto::{
+    clock::Stamp,
     inject::loss::{Loss, Share},
-    v1::{EngineTimeline, Forward, SchedulerTimeline, SpanBatch, SpanEvent, span},
+    v1::{Asked, EngineTimeline, Forward, SchedulerTimeline, SpanBatch, SpanEvent, span},
 };
 
 /// An engine's view of one attempt, and the ways it came.
@@ -25,6 +26,12 @@ pub struct Heard {
     pub scheduler: Option<SchedulerTimeline>,
     /// One entry per attempt that reached a first token in an engine, in order of arrival.
     pub engine: Vec<EngineSpan>,
+    /// What was asked for.
+    pub asked: Asked,
+    /// Prompt length in tokens.
+    pub prompt_tokens: u32,
+    /// Tokens produced so far.
+    pub output_tokens: u32,
     /// How it ended, in the scheduler's words.
     pub outcome: Option<String>,
 }
@@ -33,6 +40,7 @@ pub struct Heard {
 #[derive(Clone, Debug, Default)]
 pub struct SpanStore {
     requests: HashMap<String, Heard>,
+    finished: usize,
     forwards: Vec<Forward>,
     dropped: u64,
 }
@@ -46,12 +54,13 @@ impl SpanStore {
             let finished = span.event() == SpanEvent::Finished;
             let heard = self.requests.entry(span.request_id).or_default();
             match span.timeline {
-                Some(span::Timeline::Scheduler(timeline)) => {
-                    if finished {
-                        heard.outcome = Some(span.outcome);
-                        heard.scheduler = Some(timeline);
-                    } else if heard.outcome.is_none() {
-                        heard.scheduler = Some(timeline);
+                Some(span::Timeline::Scheduler(timeline)) if finished || heard.outcome.is_none() => {
+                    heard.scheduler = Some(timeline);
+                    heard.asked = span.asked.unwrap_or_default();
+                    heard.prompt_tokens = span.prompt_tokens;
+                    heard.output_tokens = span.output_tokens;
+                    if finished && heard.outcome.replace(span.outcome).is_none() {
+                        self.finished += 1;
                     }
                 }
                 Some(span::Timeline::Engine(timeline)) if timeline.first_token_ns != 0 => {
@@ -91,7 +100,25 @@ impl SpanStore {
 
     /// Requests of which the scheduler told the end.
     pub fn finished(&self) -> usize {
-        self.requests.values().filter(|h| h.outcome.is_some()).count()
+        self.finished
+    }
+
+    /// All requests by id, in no order.
+    pub fn requests(&self) -> impl Iterator<Item = (&str, &Heard)> {
+        self.requests.iter().map(|(id, heard)| (id.as_str(), heard))
+    }
+
+    /// Of the requests that were queued by `at` on the scheduler's clock, those heard of, and of these those that have
+    /// not ended.
+    pub fn queued_by(&self, at: Stamp) -> (usize, usize) {
+        let by = |heard: &&Heard| heard.scheduler.as_ref().is_some_and(|s| s.queued_ns <= at.ns());
+        let queued = || self.requests.values().filter(by);
+        (queued().count(), queued().filter(|heard| heard.outcome.is_none()).count())
+    }
+
+    /// Requests that are in flight, as far as they have been heard of: from their first token on.
+    pub fn in_flight(&self) -> usize {
+        self.requests.len() - self.finished
     }
 }
 

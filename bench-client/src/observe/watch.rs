@@ -96,15 +96,25 @@ impl Watch {
     }
 
     /// Waits until the ends of `requests` requests were heard, at most `patience`, and returns all spans.
-    pub async fn collect(mut self, requests: usize, patience: Duration) -> SpanStore {
+    pub async fn collect(self, requests: usize, patience: Duration) -> SpanStore {
         let heard = async {
-            while lock(&self.store).finished() < requests {
+            while self.look(SpanStore::finished) < requests {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             // Engine spans travel on streams of their own and may be a moment behind.
             tokio::time::sleep(2 * GATHER).await;
         };
         let _ = tokio::time::timeout(patience, heard).await;
+        self.close().await
+    }
+
+    /// Looks at what was heard so far.
+    pub fn look<T>(&self, at: impl FnOnce(&SpanStore) -> T) -> T {
+        at(&lock(&self.store))
+    }
+
+    /// Hangs up and returns all spans.
+    pub async fn close(mut self) -> SpanStore {
         self.stop.cancel();
         while self.streams.join_next().await.is_some() {}
         std::mem::take(&mut *lock(&self.store))

@@ -14,6 +14,7 @@ use firstlight_proto::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::hand_overs::{self, HandOverTimes};
 use crate::join::Joined;
 
 /// The costs of a run.
@@ -34,6 +35,9 @@ pub struct PairShape {
     pub budget: Option<Budget>,
     /// Mean delays between the processes.
     pub delays: Delays,
+    /// Hand-overs between scheduler and engines, one by one.
+    #[serde(default)]
+    pub hand_overs: HandOverTimes,
 }
 
 /// What an engine can hold.
@@ -99,8 +103,12 @@ impl Costs {
         joined: &[Joined<'_>],
         forwards: &[Forward],
     ) -> Self {
-        let pair =
-            PairShape { engines: engines.iter().map(engine).collect(), budget, delays: delays(joined) };
+        let pair = PairShape {
+            engines: engines.iter().map(engine).collect(),
+            budget,
+            delays: delays(joined),
+            hand_overs: hand_overs::times(joined, forwards),
+        };
         Self { pair, forwards: forwards.iter().map(forward).collect() }
     }
 }
@@ -193,6 +201,7 @@ mod tests {
             engines: vec![EngineLine { name: "e".into(), kv_blocks: 9, ..EngineLine::default() }],
             budget: Some(budget),
             delays: Delays { before_ms: 0.5, ..Delays::default() },
+            hand_overs: HandOverTimes { wake_ms: vec![0.25], ..HandOverTimes::default() },
         };
         let forwards = vec![ForwardLine { decode_rows: 3, attended: 99, ..ForwardLine::default() }; 2];
         let costs = Costs { pair, forwards };

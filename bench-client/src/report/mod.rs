@@ -3,6 +3,7 @@
 //! - [`stats`]: percentiles and means of raw samples
 //! - [`results`]: everything a run measured, as it stands in the JSON
 //! - [`costs`]: what the pair costs: its engines' forwards and the delays between processes
+//! - [`hand_overs`]: how long each hand-over between scheduler and engine took
 //! - [`definitions`]: what the figures mean
 //! - [`summary`]: from joined requests to results
 //! - [`breakdown`]: where TTFT goes: means that add up, over all and over the slowest 1 %
@@ -18,6 +19,7 @@ pub mod breakdown;
 pub mod clock_info;
 pub mod costs;
 pub mod definitions;
+pub mod hand_overs;
 pub mod html;
 pub mod results;
 pub mod rows;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::Results;
 use crate::{
-    join::{Joined, part_names},
+    join::{Joined, Views, part_names},
     target::Outcome,
 };
 
@@ -77,6 +77,10 @@ pub fn row(request: &Joined<'_>, results: &Results) -> Vec<(String, Value)> {
     put("prompt_tokens", json!(r.prompt_tokens));
     put("cached_tokens", json!(r.cached_tokens));
     put("output_tokens", json!(r.output_tokens()));
+    let asked = request.views.asked;
+    put("tenant", json!(asked.map(|asked| asked.tenant)));
+    put("class", json!(asked.map(|asked| &asked.class)));
+    put("timeout_ms", ms(timeout_ns(&request.views)));
     put("ttft_ms", ms(r.ttft_ns()));
     put("tpot_ms", ms(r.tpot_ns()));
     put("latency_ms", ms(r.latency_ns()));
@@ -96,6 +100,12 @@ pub fn row(request: &Joined<'_>, results: &Results) -> Vec<(String, Value)> {
     row.extend(provenance(request));
     row.extend(of_run(request, results));
     row
+}
+
+/// From stamp 2 until its caller stops waiting.
+fn timeout_ns(views: &Views<'_>) -> Option<i64> {
+    let deadline_ns = views.asked.map(|asked| asked.deadline_ns).filter(|&ns| ns != 0)?;
+    Some(deadline_ns - views.scheduler?.received_ns)
 }
 
 /// What was asked, and of which run: a file of lines says by itself which load it measured.

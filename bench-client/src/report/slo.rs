@@ -91,7 +91,8 @@ impl fmt::Display for Slo {
     }
 }
 
-fn duration_ns(s: &str) -> Option<i64> {
+/// Reads a time with its unit: `500ms`, `2s`.
+pub fn duration_ns(s: &str) -> Option<i64> {
     let s = s.trim();
     let units = [("ms", 1e6), ("us", 1e3), ("µs", 1e3), ("s", 1e9)];
     let (number, unit) = units.iter().find_map(|(unit, ns)| Some((s.strip_suffix(unit)?, ns)))?;

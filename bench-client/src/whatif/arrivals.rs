@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use firstlight_proto::clock::Stamp;
 use scheduler_svc::{
-    admission::{Request, Tokens},
+    admission::{Request, Tenant, Tokens},
     replay::{Arrival, Prompt},
 };
 
@@ -26,6 +26,8 @@ pub struct Planned {
     pub queued: Stamp,
     /// Time from stamp 8 to stamp 9.
     pub deliver: Duration,
+    /// Name of its class.
+    pub class: String,
     /// What arrives.
     pub arrival: Arrival,
 }
@@ -42,8 +44,12 @@ pub fn of_recording(lines: &[Line], delays: Delays, timeout: Option<Duration>) -
         // One that failed half-way would have gone on.
         arrival.output = if line.outcome == "finished" { Tokens(line.output_tokens.max(1)) } else { max_new };
         arrival.prompt = Prompt::Unique { cached: Tokens(line.cached_tokens.unwrap_or(0)) };
+        arrival.request.tenant = Tenant(line.tenant.unwrap_or(0));
         let before = ms(line.before_ms().unwrap_or(delays.before_ms));
-        Some(plan(submit_start, before, ms(line.deliver_ms.unwrap_or(delays.deliver_ms)), arrival, timeout))
+        let deliver = ms(line.deliver_ms.unwrap_or(delays.deliver_ms));
+        let timeout = timeout.or(line.timeout_ms.map(ms));
+        let class = line.class.clone().unwrap_or_default();
+        Some(Planned { class, ..plan(submit_start, before, deliver, arrival, timeout) })
     });
     in_order(planned.collect())
 }
@@ -83,7 +89,7 @@ fn plan(
     timeout: Option<Duration>,
 ) -> Planned {
     arrival.request.deadline = timeout.map(|timeout| submit_start + timeout);
-    Planned { submit_start, queued: submit_start + before, deliver, arrival }
+    Planned { submit_start, queued: submit_start + before, deliver, class: String::new(), arrival }
 }
 
 fn in_order(mut planned: Vec<Planned>) -> Vec<Planned> {
@@ -107,6 +113,7 @@ mod tests {
             cached_tokens: Some(4),
             max_new_tokens: 8,
             output_tokens: 3,
+            sent_ns: Some(at),
             client_lag_ms: before_ms,
             ingress_ms: Some(0.0),
             accept_ms: Some(0.0),

@@ -23,15 +23,25 @@ pub fn parse(text: &str) -> Result<v1::Budget, String> {
     serde_json::from_value(Value::Object(fields)).map_err(|error| error.to_string())
 }
 
-/// `base` with the fields that `change` sets, as the core takes it.
+/// A budget as the core takes it.
+#[derive(Clone, Debug, Default)]
+pub struct Applied {
+    /// The limits.
+    pub budget: admission::Budget,
+    /// The classes that they name.
+    pub classes: ClassNames,
+}
+
+/// `base` with the fields that `change` sets.
 ///
 /// # Errors
 /// Names the field that is out of range.
-pub fn apply(base: &v1::Budget, change: &v1::Budget) -> anyhow::Result<admission::Budget> {
+pub fn apply(base: &v1::Budget, change: &v1::Budget) -> anyhow::Result<Applied> {
     let mut classes = ClassNames::default();
     let base =
         budget_wire::apply(&admission::Budget::default(), base, &mut classes).context("recorded budget")?;
-    Ok(budget_wire::apply(&base, change, &mut classes)?)
+    let budget = budget_wire::apply(&base, change, &mut classes)?;
+    Ok(Applied { budget, classes })
 }
 
 /// `base` with the fields that `change` sets.

@@ -11,11 +11,13 @@
 //! - [`budgets`]: budgets by name and value
 //! - [`search`](mod@search): the best budget for an objective
 //! - [`verify`](mod@verify): the same budgets live
+//! - [`judged`]: predicted beside measured, and whether it is near enough
 //! - [`page`]: the page a person reads
 
 pub mod arrivals;
 pub mod budgets;
 pub mod figures;
+pub mod judged;
 pub mod model;
 pub mod noise;
 pub mod page;

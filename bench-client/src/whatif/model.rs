@@ -12,10 +12,10 @@ use scheduler_svc::{
     replay::{EngineShape, Wire},
 };
 
-use super::noise::{BLOCK, Noisy};
+use super::noise::{BLOCK, Noisy, NoisyWire, Recorded};
 use crate::{
     load::random::Random,
-    report::costs::{Costs, Delays, EngineLine, ForwardLine},
+    report::costs::{Costs, Delays, EngineLine, ForwardLine, PairShape},
 };
 
 /// What the pair costs.
@@ -23,7 +23,7 @@ use crate::{
 pub struct Model {
     /// Its engines.
     pub engines: Vec<EngineShape>,
-    /// Delays between scheduler and engine, and between forwards.
+    /// Median delays between scheduler and engine, and between forwards.
     pub wire: Wire,
     /// Mean delays, of which the parts outside of queue and engine are used where a request has none of its own.
     pub delays: Delays,
@@ -34,6 +34,7 @@ pub struct Model {
     /// How well it tells the others.
     pub decode: Quality,
     forwards: Vec<Observed>,
+    hand_overs: Arc<Recorded>,
 }
 
 impl Model {
@@ -49,12 +50,15 @@ impl Model {
         let (prefill, decode) = (Quality::of(&cost, of_kind(true)), Quality::of(&cost, of_kind(false)));
         let engines: Vec<EngineShape> = pair.engines.iter().map(shape).collect::<anyhow::Result<_>>()?;
         anyhow::ensure!(!engines.is_empty(), "the costs name no engine");
+        let hand_overs = Arc::new(hand_overs(pair, costs.iter().flat_map(|c| &c.forwards)));
         let wire = Wire {
-            dispatch: ms(pair.delays.dispatch_ms),
-            back: ms(pair.delays.return_ms),
-            turnaround: turnaround(costs.iter().flat_map(|c| &c.forwards)),
+            dispatch: median(&hand_overs.dispatch),
+            wake: median(&hand_overs.wake),
+            begun: median(&hand_overs.begun),
+            back: median(&hand_overs.back),
+            turnaround: median(&hand_overs.turnaround),
         };
-        Ok(Self { engines, wire, delays: pair.delays, cost, prefill, decode, forwards })
+        Ok(Self { engines, wire, delays: pair.delays, cost, prefill, decode, forwards, hand_overs })
     }
 
     /// So many engines like those recorded, in turn.
@@ -67,6 +71,11 @@ impl Model {
     pub fn with_speed(mut self, speed: f64) -> Self {
         self.cost.scale /= speed;
         self
+    }
+
+    /// Hand-overs as they might be. The same seed gives the same.
+    pub fn draw_wire(&self, seed: u64) -> NoisyWire {
+        NoisyWire::new(Arc::clone(&self.hand_overs), Random::new(!seed))
     }
 
     /// The costs as they might have come out: fitted anew to a draw of the recorded forwards, with their noise.
@@ -123,16 +132,37 @@ fn shape(engine: &EngineLine) -> anyhow::Result<EngineShape> {
     Ok(EngineShape { geometry, mixed: engine.mixed })
 }
 
-/// Median time between two forwards of an engine that has more to do.
-fn turnaround<'a>(forwards: impl Iterator<Item = &'a ForwardLine>) -> Duration {
+/// All that was recorded of hand-overs. Recordings that tell means only stand for it with these.
+fn hand_overs<'a>(pair: &PairShape, forwards: impl Iterator<Item = &'a ForwardLine>) -> Recorded {
+    let all = |times: &[f64], or: f64| -> Vec<Duration> {
+        if times.is_empty() { vec![ms(or)] } else { times.iter().copied().map(ms).collect() }
+    };
+    let (times, mean) = (&pair.hand_overs, pair.delays);
+    Recorded {
+        dispatch: all(&times.dispatch_ms, mean.dispatch_ms),
+        wake: all(&times.wake_ms, 0.0),
+        begun: all(&times.begun_ms, mean.return_ms),
+        back: all(&times.return_ms, mean.return_ms),
+        turnaround: turnarounds(forwards),
+    }
+}
+
+/// Times between two forwards of an engine that has more to do.
+fn turnarounds<'a>(forwards: impl Iterator<Item = &'a ForwardLine>) -> Vec<Duration> {
     let mut last: BTreeMap<&str, &ForwardLine> = BTreeMap::new();
     let mut gaps = Vec::new();
     for forward in forwards {
         let before = last.insert(&forward.engine, forward).filter(|before| before.active > 0);
-        gaps.extend(before.map(|before| forward.start_ns - before.end_ns).filter(|gap| *gap >= 0));
+        let gap = before.and_then(|before| u64::try_from(forward.start_ns - before.end_ns).ok());
+        gaps.extend(gap.map(Duration::from_nanos));
     }
-    gaps.sort_unstable();
-    Duration::from_nanos(gaps.get(gaps.len() / 2).map_or(0, |gap| *gap as u64))
+    gaps
+}
+
+fn median(times: &[Duration]) -> Duration {
+    let mut times = times.to_vec();
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
 fn ms(ms: f64) -> Duration {

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use super::{
     budgets,
     figures::{self, Figures, of_cause},
+    judged::{self, Judged},
     model::Model,
     predict::{Interval, Prediction},
-    verify::spread,
 };
 
 /// All that is told.
@@ -38,6 +38,13 @@ pub struct Tried {
     pub live: Vec<Figures>,
 }
 
+impl Tried {
+    /// What was predicted beside what was measured; nothing without live runs.
+    fn judged(&self) -> Vec<Judged> {
+        Judged::all(&self.predicted, &self.live)
+    }
+}
+
 /// Lines of a page, each a figure and its label; causes come after the queue wait.
 const FIGURES: [(&str, &str); 15] = [
     ("ttft_mean_ms", "TTFT mean"),
@@ -55,16 +62,6 @@ const FIGURES: [(&str, &str); 15] = [
     ("output_tokens_per_s", "Tokens/s"),
     ("goodput_percent", "Goodput %"),
     ("failed", "Failed"),
-];
-
-/// Figures of the table that sets live runs beside predictions.
-const VERIFIED: [(&str, &str); 6] = [
-    ("ttft_mean_ms", "TTFT mean"),
-    ("ttft_p50_ms", "TTFT p50"),
-    ("ttft_p99_ms", "TTFT p99"),
-    ("queue_wait_p50_ms", "Queue wait p50"),
-    ("queue_wait_p99_ms", "Queue wait p99"),
-    ("itl_p99_ms", "ITL p99"),
 ];
 
 impl Report {
@@ -137,7 +134,7 @@ impl Report {
             let measured = self.measured.as_ref().and_then(|figures| figures.get(name));
             let measured = measured.map_or_else(|| "–".to_owned(), |value| format!("{value:.1}"));
             let zero = Interval::default();
-            let of = |prediction: &Prediction| words(prediction.get(name).unwrap_or(&zero));
+            let of = |prediction: &Prediction| prediction.get(name).unwrap_or(&zero).words();
             let (before, after) = match recorded {
                 Some(recorded) => (of(recorded), of(predicted)),
                 None => (of(predicted), String::new()),
@@ -155,28 +152,22 @@ impl Report {
         out
     }
 
-    /// Predicted beside measured, a line per budget and figure.
+    /// Predicted beside measured, a line per budget and figure, and how many of them are inside.
     fn verified(&self) -> String {
-        let heading = "predicted and measured";
-        let titles: Vec<_> =
-            self.budgets.iter().map(|tried| budgets::words(&self.base, &tried.change)).collect();
-        let wide = titles.iter().map(String::len).chain([heading.len()]).max().unwrap_or(0) + 2;
-        let mut out =
-            format!("\n{heading:<wide$}{:<16}{:>26}{:>28}{:>8}\n", "", "predicted", "measured", "off");
-        for (tried, mut title) in self.budgets.iter().zip(titles) {
-            for (name, label) in VERIFIED {
-                let (Some(predicted), Some(live)) = (tried.predicted.get(name), spread(&tried.live, name))
-                else {
-                    continue;
-                };
-                let measured = format!("{:.1} ({:.1} to {:.1})", live.mean, live.range.0, live.range.1);
-                let off = 100.0 * (predicted.value / live.mean - 1.0);
-                out +=
-                    &format!("{title:<wide$}{label:<16}{:>26}{measured:>28}{off:>7.1}%\n", words(predicted));
-                title.clear();
-            }
+        let runs = self.budgets.iter().map(|tried| tried.live.len()).max().unwrap_or(0);
+        let measured = format!("measured, {runs} runs");
+        let mut out = format!("\n{:<18}{:>27}{measured:>27}{:>10}  allowed\n", "", "predicted", "off");
+        for tried in &self.budgets {
+            out += &format!("{}\n", budgets::words(&self.base, &tried.change));
+            tried.judged().iter().for_each(|judged| out += &judged.line());
         }
-        out
+        let (inside, of) = self.inside();
+        out + &format!("{inside} of {of} inside ({})\n", judged::RULE)
+    }
+
+    /// Of the budgets that were not recorded, how many figures are inside, and how many were judged.
+    fn inside(&self) -> (usize, usize) {
+        judged::count(&self.budgets.iter().skip(1).flat_map(Tried::judged).collect::<Vec<_>>())
     }
 
     /// For programs.
@@ -189,6 +180,7 @@ impl Report {
                 "relative_error_p95": q.relative_error_p95,
             })
         };
+        let (inside, of) = self.inside();
         let budgets: Vec<Value> = self
             .budgets
             .iter()
@@ -198,6 +190,7 @@ impl Report {
                     "budget": budgets::set(&budgets::merged(&self.base, &tried.change)),
                     "predicted": tried.predicted,
                     "live": tried.live.iter().map(figures::to_json).collect::<Vec<_>>(),
+                    "judged": tried.judged().iter().map(Judged::json).collect::<Vec<_>>(),
                 })
             })
             .collect();
@@ -207,13 +200,8 @@ impl Report {
             "fit": { "prefill": quality(&self.model.prefill), "decode": quality(&self.model.decode) },
             "measured": self.measured.as_ref().map(figures::to_json),
             "budgets": budgets,
+            "inside": { "n": inside, "of": of },
             "notes": self.notes,
         })
     }
-}
-
-/// A predicted figure with its interval.
-fn words(interval: &Interval) -> String {
-    let Interval { value, low, high } = interval;
-    if low == high { format!("{value:.1}") } else { format!("{value:.1} ({low:.1} to {high:.1})") }
 }

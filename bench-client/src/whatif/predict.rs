@@ -15,12 +15,20 @@ use super::{
 /// A predicted figure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Interval {
-    /// Median over replays.
+    /// Mean over replays, as a figure of live runs is their mean.
     pub value: f64,
     /// 5th percentile over replays.
     pub low: f64,
     /// 95th percentile over replays.
     pub high: f64,
+}
+
+impl Interval {
+    /// In words: `160.1 (150.1 to 204.6)`.
+    pub fn words(&self) -> String {
+        let Self { value, low, high } = self;
+        if low == high { format!("{value:.1}") } else { format!("{value:.1} ({low:.1} to {high:.1})") }
+    }
 }
 
 /// Predicted figures by name.
@@ -32,7 +40,8 @@ pub type Prediction = BTreeMap<String, Interval>;
 /// When the budget is out of range.
 pub fn predict(scenario: Scenario<'_>, model: &Model, replays: u32) -> Result<Prediction, BudgetError> {
     let told: Vec<Figures> = (0..replays.max(1))
-        .map(|seed| replay(scenario, model.draw(seed.into())))
+        .map(u64::from)
+        .map(|seed| replay(scenario, model.draw(seed), model.draw_wire(seed)))
         .collect::<Result<_, _>>()?;
     let mut by_name: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for (name, value) in told.iter().flatten() {
@@ -44,13 +53,14 @@ pub fn predict(scenario: Scenario<'_>, model: &Model, replays: u32) -> Result<Pr
 /// A figure that a replay lacks is 0 there: a cause that did not occur.
 fn interval(mut values: Vec<f64>, replays: usize) -> Interval {
     values.resize(replays, 0.0);
+    let value = values.iter().sum::<f64>() / values.len() as f64;
     values.sort_by(f64::total_cmp);
     let at = |q: f64| {
         let place = q * (values.len() - 1) as f64;
         let (below, above) = (values[place.floor() as usize], values[place.ceil() as usize]);
         below + (above - below) * place.fract()
     };
-    Interval { value: at(0.5), low: at(0.05), high: at(0.95) }
+    Interval { value, low: at(0.05), high: at(0.95) }
 }
 
 #[cfg(test)]
@@ -66,7 +76,7 @@ mod tests {
     #[test]
     fn a_cause_that_some_replays_lack_is_zero_there() {
         let Interval { value, low, high } = interval(vec![4.0], 3);
-        assert_eq!((value, low), (0.0, 0.0));
+        assert_eq!((value, low), (4.0 / 3.0, 0.0));
         assert!((high - 3.6).abs() < 1e-9, "nine tenths of the way from 0 to 4: {high}");
     }
 }

@@ -6,12 +6,13 @@ use firstlight_proto::{clock::Stamp, v1};
 use firstlight_sim::cost::Cost;
 use hdrhistogram::Histogram;
 use scheduler_svc::{
-    admission::{Budget, BudgetError, Key},
-    replay::{EngineShape, Observer, Story, Wire, World},
+    admission::{BudgetError, Key},
+    replay::{EngineShape, HandOvers, Observer, Story, World},
 };
 
 use super::{
     arrivals::Planned,
+    budgets::Applied,
     figures::{Figures, of_cause, put},
 };
 use crate::report::{
@@ -19,28 +20,31 @@ use crate::report::{
     stats::{Percentiles, Samples, histogram_us},
 };
 
-/// What is replayed, but for the costs.
+/// What is replayed, but for costs and delays.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario<'a> {
     /// Requests, in the order they are queued.
     pub planned: &'a [Planned],
     /// Engines.
     pub engines: &'a [EngineShape],
-    /// Delays between scheduler and engines.
-    pub wire: Wire,
     /// The budget in force.
-    pub budget: &'a Budget,
+    pub budget: &'a Applied,
     /// Objectives to count requests by.
     pub slo: Option<Slo>,
 }
 
-/// Replays a scenario at these costs.
+/// Replays a scenario at these costs and delays.
 ///
 /// # Errors
 /// When the budget is out of range.
-pub fn replay<C: Cost + Clone>(scenario: Scenario<'_>, cost: C) -> Result<Figures, BudgetError> {
+pub fn replay<C, W>(scenario: Scenario<'_>, cost: C, wire: W) -> Result<Figures, BudgetError>
+where
+    C: Cost + Clone,
+    W: HandOvers,
+{
     let start = scenario.planned.first().map_or(Stamp::from_ns(0), |planned| planned.queued);
-    let mut world = World::new(scenario.budget.clone(), scenario.wire, cost, Seen::new(), start)?;
+    let Applied { budget, classes } = scenario.budget;
+    let mut world = World::new(budget.clone(), wire, cost, Seen::new(), start)?;
     for shape in scenario.engines {
         world.attach(*shape);
     }
@@ -49,7 +53,9 @@ pub fn replay<C: Cost + Clone>(scenario: Scenario<'_>, cost: C) -> Result<Figure
         .iter()
         .map(|planned| {
             world.run_until(planned.queued);
-            world.offer(planned.arrival.clone()).ok()
+            let mut arrival = planned.arrival.clone();
+            arrival.request.class = classes.get(&planned.class);
+            world.offer(arrival).ok()
         })
         .collect();
     world.run_out();
@@ -194,8 +200,8 @@ mod tests {
 
     use firstlight_sim::cost::CostModel;
     use scheduler_svc::{
-        admission::{Blocks, Geometry, Request, Tokens},
-        replay::Arrival,
+        admission::{Blocks, Budget, Geometry, Request, Tokens},
+        replay::{Arrival, Wire},
     };
 
     use super::*;
@@ -216,6 +222,7 @@ mod tests {
             submit_start: Stamp::from_ns(0),
             queued: Stamp::from_ns(1_000_000),
             deliver: Duration::from_millis(2),
+            class: String::new(),
             arrival: Arrival::new(Request::new(Tokens(5), Tokens(8))),
         };
         vec![planned; requests]
@@ -223,10 +230,11 @@ mod tests {
 
     fn figures(planned: &[Planned], engines: &[EngineShape], prefill_max_batch_size: u32) -> Figures {
         let budget = Budget { prefill_max_batch_size, ..Budget::default() };
+        let budget = Applied { budget, ..Applied::default() };
         let wire = Wire { dispatch: Duration::from_micros(100), ..Wire::default() };
         let slo = Some("ttft=1s".parse().unwrap());
-        let scenario = Scenario { planned, engines, wire, budget: &budget, slo };
-        replay(scenario, CostModel::default()).unwrap()
+        let scenario = Scenario { planned, engines, budget: &budget, slo };
+        replay(scenario, CostModel::default(), wire).unwrap()
     }
 
     #[test]

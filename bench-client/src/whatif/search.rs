@@ -35,7 +35,7 @@ pub fn search(scenario: Scenario<'_>, base: &v1::Budget, model: &Model) -> anyho
     let mut judge = |change: &v1::Budget| -> anyhow::Result<Figures> {
         found.tried += 1;
         let budget = budgets::apply(base, change)?;
-        Ok(replay(Scenario { budget: &budget, ..scenario }, model.cost.clone())?)
+        Ok(replay(Scenario { budget: &budget, ..scenario }, model.cost.clone(), model.wire)?)
     };
     let mut best = judge(&found.change)?;
     for _ in 0..ROUNDS {

@@ -21,8 +21,6 @@ pub struct Live<'a> {
     pub server: &'a ServerFlags,
     /// The recording to send again.
     pub recording: &'a Path,
-    /// Runs under each budget.
-    pub runs: u32,
     /// Objectives to count requests by.
     pub slo: Option<Slo>,
 }
@@ -36,25 +34,15 @@ pub struct Spread {
     pub range: (f64, f64),
 }
 
-/// Runs the recording live with `budget` leased; the figures of each run.
+/// Runs the recording live once with `budget` leased.
 ///
 /// # Errors
-/// When the scheduler refuses the budget, or a run fails.
-pub async fn measure(live: &Live<'_>, budget: &v1::Budget) -> anyhow::Result<Vec<Figures>> {
+/// When the scheduler refuses the budget, or the run fails.
+pub async fn measure(live: &Live<'_>, budget: &v1::Budget) -> anyhow::Result<Figures> {
     let lease = Lease::take(connect(&live.server.admin).await?, budget.clone(), "whatif").await?;
-    let mut measured = Vec::new();
-    let mut outcome = Ok(());
-    for _ in 0..live.runs.max(1) {
-        match run(live).await {
-            Ok(figures) => measured.push(figures),
-            Err(error) => {
-                outcome = Err(error);
-                break;
-            }
-        }
-    }
+    let measured = run(live).await;
     lease.release().await;
-    outcome.map(|()| measured)
+    measured
 }
 
 /// A run as anyone would ask for it on the command line.
@@ -78,7 +66,9 @@ async fn run(live: &Live<'_>) -> anyhow::Result<Figures> {
     };
     flags.output.slo = live.slo;
     flags.no_self_check = true;
-    Ok(figures::of_results(&run::results(&flags).await?))
+    let results = run::results(&flags).await?;
+    anyhow::ensure!(!results.run.interrupted, "interrupted");
+    Ok(figures::of_results(&results))
 }
 
 /// A figure over runs; `None` where no run measured it.

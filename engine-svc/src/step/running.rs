@@ -145,6 +145,7 @@ impl Running {
             output_tokens: self.generated,
             prompt_tokens: self.prompt_tokens,
             relayed: false,
+            asked: None,
             timeline: Some(v1::span::Timeline::Engine(timeline)),
         }
     }

@@ -38,7 +38,7 @@ pub(super) struct Engine<C> {
     seats: Slab<Seat>,
     last_seq: u64,
     running: Option<Running>,
-    /// Between two forwards.
+    /// Between two forwards, or waking up.
     turning: bool,
     decode_first: DecodeFirstClock,
     /// Rows for the next report.
@@ -146,6 +146,13 @@ impl<C: Cost> Engine<C> {
             return None;
         }
         self.forget(place).then(|| self.report(None, Vec::new()))
+    }
+
+    /// A message has come; whether it stood still. It starts no forward before [`turned`](Self::turned) then.
+    pub fn rouse(&mut self) -> bool {
+        let stood = self.running.is_none() && !self.turning;
+        self.turning |= stood;
+        stood
     }
 
     /// It is ready for its next forward.

@@ -4,14 +4,19 @@
 //!
 //! - [`world`]: the scheduler's side: arrivals, rounds, reports, ends
 //! - [`engine`]: one attachment: inbox, forwards, what it reports
+//! - `messages`: what happens: messages that arrive, forwards that end
+//! - [`wire`]: how long hand-overs take
 //! - [`events`]: what is going to happen, in order of time
 //! - [`request`]: what arrives, and the story of what became of it
 
 pub mod engine;
 pub mod events;
+mod messages;
 pub mod request;
+pub mod wire;
 pub mod world;
 
 pub use engine::EngineShape;
 pub use request::{Arrival, Ending, Prompt, Story};
-pub use world::{Observer, Wire, World};
+pub use wire::{HandOvers, Wire};
+pub use world::{Observer, World};

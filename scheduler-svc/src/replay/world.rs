@@ -10,23 +10,14 @@ use slab::Slab;
 use super::{
     engine::{Engine, EngineShape, Place, Step},
     events::Events,
+    messages::{Down, Event, Stream, Up},
     request::{Arrival, Ending, Story},
+    wire::{HandOvers, Wire},
 };
 use crate::admission::{
     self, Admission, Budget, BudgetError, End, EngineId, EngineLimits, Key, Loss, Refused, Report, Requeued,
     Round, Tokens, Withdrawn,
 };
-
-/// What lies between the scheduler and an engine, and between an engine's forwards.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wire {
-    /// From a round's admission until the engine has it (segment `dispatch`).
-    pub dispatch: Duration,
-    /// From the end of a forward until the scheduler has its tokens (segment `return`).
-    pub back: Duration,
-    /// Between two forwards of an engine that has more to do.
-    pub turnaround: Duration,
-}
 
 /// Sees what happens in a replay, as it happens.
 pub trait Observer {
@@ -40,15 +31,17 @@ pub trait Observer {
 
 /// The pair in virtual time.
 #[derive(Debug)]
-pub struct World<C, O> {
+pub struct World<C, O, W = Wire> {
     core: Admission,
-    wire: Wire,
+    wire: W,
     cost: C,
     observer: O,
     now: Stamp,
     events: Events<Event>,
     /// By attachment id, from 1.
     engines: Vec<Option<Engine<C>>>,
+    /// Its stream, likewise.
+    streams: Vec<Stream>,
     live: Slab<Live>,
     by_key: HashMap<Key, usize>,
     limits: EngineLimits,
@@ -61,39 +54,12 @@ struct Live {
     story: Story,
 }
 
-#[derive(Debug)]
-enum Event {
-    /// A message reaches an engine.
-    Down(EngineId, Down),
-    /// An engine's forward ends.
-    ForwardEnds(EngineId),
-    /// An engine is ready for its next forward.
-    Turn(EngineId),
-    /// A message reaches the scheduler.
-    Up(EngineId, Up),
-    /// A request's deadline passes.
-    Deadline(Key),
-}
-
-#[derive(Debug)]
-enum Down {
-    Admit { seq: u64, batch: Vec<Place> },
-    Cancel(Place),
-    SetLimits(EngineLimits),
-}
-
-#[derive(Debug)]
-enum Up {
-    Begun(u64),
-    Step(Box<Step>),
-}
-
-impl<C: Cost + Clone, O: Observer> World<C, O> {
+impl<C: Cost + Clone, O: Observer, W: HandOvers> World<C, O, W> {
     /// A world without engines whose clock shows `now`. Every engine gets its own copy of `cost`.
     ///
     /// # Errors
     /// When the budget is out of range.
-    pub fn new(budget: Budget, wire: Wire, cost: C, observer: O, now: Stamp) -> Result<Self, BudgetError> {
+    pub fn new(budget: Budget, wire: W, cost: C, observer: O, now: Stamp) -> Result<Self, BudgetError> {
         let core = Admission::new(budget, now)?;
         Ok(Self {
             limits: core.engine_limits(),
@@ -104,6 +70,7 @@ impl<C: Cost + Clone, O: Observer> World<C, O> {
             now,
             events: Events::default(),
             engines: Vec::new(),
+            streams: Vec::new(),
             live: Slab::new(),
             by_key: HashMap::new(),
         })
@@ -152,6 +119,7 @@ impl<C: Cost + Clone, O: Observer> World<C, O> {
     /// A new attachment.
     pub fn attach(&mut self, shape: EngineShape) -> EngineId {
         self.engines.push(Some(Engine::new(shape, self.core.engine_limits(), self.cost.clone())));
+        self.streams.push(Stream::new(self.now));
         let engine = EngineId(self.engines.len() as u64);
         let requeued = self.core.observe(self.now, Report::Attached { engine, geometry: shape.geometry });
         self.requeue(&requeued);
@@ -219,7 +187,7 @@ impl<C: Cost + Clone, O: Observer> World<C, O> {
     }
 
     /// Other delays from now on.
-    pub fn set_wire(&mut self, wire: Wire) {
+    pub fn set_wire(&mut self, wire: W) {
         self.wire = wire;
     }
 
@@ -252,13 +220,11 @@ impl<C: Cost + Clone, O: Observer> World<C, O> {
             Event::ForwardEnds(id) => {
                 let Some(engine) = self.engines[index(id)].as_mut() else { return };
                 if let Some(step) = engine.finish() {
-                    self.say(id, Up::Step(Box::new(step)));
+                    let back = self.wire.back();
+                    self.say(id, Up::Step(Box::new(step)), back);
                 }
-                if self.wire.turnaround.is_zero() {
-                    self.turn(id);
-                } else {
-                    self.events.at(self.now + self.wire.turnaround, Event::Turn(id));
-                }
+                let turnaround = self.wire.turnaround();
+                self.turn_after(id, turnaround);
             }
             Event::Turn(id) => self.turn(id),
             Event::Up(id, message) => self.reach_scheduler(id, message),
@@ -282,12 +248,25 @@ impl<C: Cost + Clone, O: Observer> World<C, O> {
             }
             Down::Cancel(place) => {
                 if let Some(step) = engine.cancel(place) {
-                    self.say(id, Up::Step(Box::new(step)));
+                    let back = self.wire.back();
+                    self.say(id, Up::Step(Box::new(step)), back);
                 }
             }
             Down::SetLimits(limits) => engine.set_limits(limits),
         }
-        self.start(id);
+        if self.engines[index(id)].as_mut().is_some_and(Engine::rouse) {
+            let wake = self.wire.wake();
+            self.turn_after(id, wake);
+        }
+    }
+
+    /// The engine starts its next forward in a while.
+    fn turn_after(&mut self, id: EngineId, after: Duration) {
+        if after.is_zero() {
+            self.turn(id);
+        } else {
+            self.events.at(self.now + after, Event::Turn(id));
+        }
     }
 
     fn turn(&mut self, id: EngineId) {
@@ -301,18 +280,22 @@ impl<C: Cost + Clone, O: Observer> World<C, O> {
     fn start(&mut self, id: EngineId) {
         let Some(engine) = self.engines[index(id)].as_mut() else { return };
         let Some(started) = engine.start(self.now) else { return };
-        for seq in started.begun {
-            self.say(id, Up::Begun(seq));
+        if !started.begun.is_empty() {
+            let begun = self.wire.begun();
+            started.begun.into_iter().for_each(|seq| self.say(id, Up::Begun(seq), begun));
         }
         self.events.at(started.ends, Event::ForwardEnds(id));
     }
 
-    fn say(&mut self, id: EngineId, message: Up) {
-        self.events.at(self.now + self.wire.back, Event::Up(id, message));
+    fn say(&mut self, id: EngineId, message: Up, after: Duration) {
+        let at = self.streams[index(id)].up(self.now + after);
+        self.events.at(at, Event::Up(id, message));
     }
 
     fn send(&mut self, id: EngineId, message: Down) {
-        self.events.at(self.now + self.wire.dispatch, Event::Down(id, message));
+        let dispatch = self.wire.dispatch();
+        let at = self.streams[index(id)].down(self.now + dispatch);
+        self.events.at(at, Event::Down(id, message));
     }
 
     fn reach_scheduler(&mut self, id: EngineId, message: Up) {

@@ -79,7 +79,8 @@ impl Costs {
     /// Delays between scheduler and engines, and between forwards.
     pub fn wire(&self) -> Wire {
         let ns = |ns: f64| Duration::from_nanos(ns.max(0.0) as u64);
-        Wire { dispatch: ns(self.dispatch), back: ns(self.back), turnaround: ns(self.turnaround) }
+        let (dispatch, back, turnaround) = (ns(self.dispatch), ns(self.back), ns(self.turnaround));
+        Wire { dispatch, begun: back, back, turnaround, ..Wire::default() }
     }
 
     /// Mean of |took − told| / told over the last forwards.

@@ -9,8 +9,8 @@ use crate::{
     replay::EngineShape,
 };
 
-/// News that may wait.
-const BUFFER: usize = 8_192;
+/// News that may wait: those of 100 ms.
+const BUFFER: usize = 16_384;
 
 /// Something that happened, in order of time.
 #[derive(Clone, Debug)]

@@ -14,9 +14,9 @@ use crate::{
     replay::{Arrival, EngineShape, Observer, Prompt, Story, World},
 };
 
-/// News taken from the channel at once.
+/// News taken at once before others get their turn.
 const BATCH: usize = 256;
-/// How often virtual time goes on when there is no news.
+/// How often news are taken and virtual time goes on: to wake up for each of them would cost more than the replay.
 const TICK: Duration = Duration::from_millis(100);
 /// How far virtual time stays behind, so that news on their way are not too late for it.
 const BEHIND: Duration = Duration::from_millis(50);
@@ -54,7 +54,10 @@ struct Told {
 }
 
 impl Observer for Told {
-    fn token(&mut self, story: &Story, _gap: Option<i64>) {
+    fn token(&mut self, story: &Story, gap: Option<i64>) {
+        if gap.is_some() {
+            return;
+        }
         if let (Some(received), Some(first)) = (self.received.remove(&story.key), story.first_token) {
             self.metrics.ttft.record(in_seconds(first.since(received)));
         }
@@ -89,12 +92,15 @@ impl Shadow {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                _ = self.news.recv_many(&mut news, BATCH) => {}
-                _ = tick.tick() => self.run_until(self.clock.now() - BEHIND),
+            if stop.run_until_cancelled(tick.tick()).await.is_none() {
+                return;
             }
-            news.drain(..).for_each(|news| self.take(news));
+            while !self.news.is_empty() {
+                self.news.recv_many(&mut news, BATCH).await;
+                news.drain(..).for_each(|news| self.take(news));
+                tokio::task::yield_now().await;
+            }
+            self.run_until(self.clock.now() - BEHIND);
         }
     }
 

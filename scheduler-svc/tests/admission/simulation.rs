@@ -12,6 +12,8 @@ use scheduler_svc::{
 fn empty(budget: Budget) -> World {
     let wire = Wire {
         dispatch: Duration::from_micros(150),
+        wake: Duration::from_micros(50),
+        begun: Duration::from_micros(100),
         back: Duration::from_micros(100),
         turnaround: Duration::from_micros(30),
     };

@@ -57,6 +57,8 @@ fn run(engines: u32, requests: u64, rate: u64) -> Tally {
     };
     let wire = Wire {
         dispatch: std::time::Duration::from_micros(150),
+        wake: std::time::Duration::from_micros(50),
+        begun: std::time::Duration::from_micros(100),
         back: std::time::Duration::from_micros(100),
         turnaround: std::time::Duration::from_micros(30),
     };

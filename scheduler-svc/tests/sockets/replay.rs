@@ -64,8 +64,10 @@ fn replayed(outputs: &[Output], budget: Budget) -> Vec<Vec<usize>> {
     };
     let wire = Wire {
         dispatch: Duration::from_micros(300),
+        begun: Duration::from_micros(300),
         back: Duration::from_micros(300),
         turnaround: Duration::from_micros(50),
+        ..Wire::default()
     };
     let start = Stamp::from_ns(outputs[0].scheduler().queued_ns);
     let mut world = World::new(budget, wire, forwards_of(40.0), Rounds::default(), start).unwrap();

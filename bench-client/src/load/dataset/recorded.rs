@@ -12,8 +12,10 @@ pub struct Line {
     pub run: usize,
     /// `finished`, or how it failed.
     pub outcome: String,
-    /// Intended send time, on the client's clock.
+    /// Intended send time, on the client's clock; of another client's request stamp 2, on the scheduler's.
     pub submit_start_ns: i64,
+    /// When it was handed to the transport; unknown of another client's request.
+    pub sent_ns: Option<i64>,
     /// Prompt length; unknown when it was refused before it was told.
     pub prompt_tokens: Option<u32>,
     /// Prompt tokens found in the prefix cache.
@@ -23,6 +25,12 @@ pub struct Line {
     pub max_new_tokens: u32,
     /// Tokens it did generate.
     pub output_tokens: u32,
+    /// Its tenant, as the scheduler tells tenants apart.
+    pub tenant: Option<u32>,
+    /// Its class, by name.
+    pub class: Option<String>,
+    /// How long its caller would have waited.
+    pub timeout_ms: Option<f64>,
     /// Stamp 0 → 9.
     pub ttft_ms: Option<f64>,
     /// Time per output token after the first.
@@ -47,9 +55,13 @@ pub struct Line {
 }
 
 impl Line {
-    /// From the intended send time until it was queued, ms, where all of it is known.
+    /// From the intended send time until it was queued, ms, where all of it is known. Of another client's request
+    /// nothing is known before stamp 2, which is its send time then.
     pub fn before_ms(&self) -> Option<f64> {
-        Some(self.client_lag_ms? + self.ingress_ms? + self.accept_ms?)
+        match self.sent_ns {
+            None => self.accept_ms,
+            Some(_) => Some(self.client_lag_ms? + self.ingress_ms? + self.accept_ms?),
+        }
     }
 
     /// Tokens it was allowed to generate, at least those it did.
@@ -98,7 +110,7 @@ pub fn rows(text: &str) -> anyhow::Result<Vec<Row>> {
 mod tests {
     use super::*;
 
-    const LINES: &str = r#"{"run":0,"outcome":"finished","submit_start_ns":2000,"prompt_tokens":9,"output_tokens":4,"max_new_tokens":8,"ttft_ms":1.5,"client_lag_ms":0.1,"ingress_ms":0.2,"accept_ms":0.3,"cause_batch_size_ms":0.7}
+    const LINES: &str = r#"{"run":0,"outcome":"finished","submit_start_ns":2000,"prompt_tokens":9,"output_tokens":4,"max_new_tokens":8,"ttft_ms":1.5,"sent_ns":2100,"client_lag_ms":0.1,"ingress_ms":0.2,"accept_ms":0.3,"cause_batch_size_ms":0.7}
 {"run":0,"outcome":"finished","submit_start_ns":1000,"prompt_tokens":5,"output_tokens":2}
 {"run":0,"outcome":"full","submit_start_ns":1500,"prompt_tokens":null,"output_tokens":0}
 "#;

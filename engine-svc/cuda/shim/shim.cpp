@@ -3,6 +3,7 @@
 //
 // Every function returns 0, or 1 and leaves a message for firstlight_error() on the calling thread. All work is on one
 // stream of libtorch's pool, made current for the time of the call, on whatever thread that is.
+#include <ATen/Context.h>
 #include <ATen/Tensor.h>
 #include <ATen/TensorOptions.h>
 #include <ATen/core/grad_mode.h>
@@ -13,7 +14,6 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
-#include <c10/util/ScopeExit.h>
 
 #include <memory>
 #include <string>
@@ -66,6 +66,11 @@ const char* firstlight_error() { return message.c_str(); }
 
 int firstlight_torch_open(int device, FirstlightTorch** opened, void** stream) {
   return guarded([&] {
+    // Tensors over memory that is there already do not set up libtorch's own allocator.
+    at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
+    // Partial sums stay in 32 bits, as everywhere else.
+    at::globalContext().setAllowBF16ReductionCuBLAS(false);
+    at::globalContext().setAllowFP16ReductionCuBLAS(false);
     c10::cuda::set_device(static_cast<c10::DeviceIndex>(device));
     auto made = std::make_unique<FirstlightTorch>(FirstlightTorch{
         c10::cuda::getStreamFromPool(/*isHighPriority=*/false, static_cast<c10::DeviceIndex>(device)),

@@ -9,10 +9,11 @@ use firstlight_cuda::source::{HEAD_DIMS, Number};
 use firstlight_proto::clock::Clock;
 
 use super::bucket::Buckets;
+use super::held::Shape;
 use super::inputs::{DecodeInputs, DecodeLayout};
 use super::loaded::{LoadedModel, RowBuffers};
 use super::memory::{self, DeviceMemory, OutOfMemory};
-use super::ops::{CudaOps, Shape};
+use super::ops::CudaOps;
 use super::rows::prefill_words;
 use super::{CudaBackend, ForwardLimits};
 use crate::backend::options::CudaOptions;

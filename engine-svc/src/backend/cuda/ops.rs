@@ -8,52 +8,19 @@ use firstlight_cuda::arguments::{
     Sample,
 };
 use firstlight_cuda::board::{Board, BoardError, Product};
-use firstlight_cuda::kv::KvLayout;
 use firstlight_cuda::launch::{DecodeShape, Launch};
-use firstlight_cuda::source::Number;
 use firstlight_kernels::rope::RopePairing;
 use firstlight_kernels::rows::Heads;
 
+use super::held::{Buffer, INVARIANT_ROWS, Linear, NormWeights, Numbers, Rope, Shape};
 use super::numbers::narrow;
 use super::rows::{Attention, Rows};
 use crate::model::ops::{Ops, Role};
 use crate::weights::config::{self, ModelConfig};
 use crate::weights::{Matrix, Weight};
 
-/// Rows of every multiplication where tokens must not depend on neighbours.
-pub(super) const INVARIANT_ROWS: usize = 64;
-/// Least blocks between the boundaries at which the keys of a decode row are split.
-const LEAST_BLOCKS_PER_SPLIT: usize = 16;
-/// Most splits of a decode row: their parts are held for every row.
-const MOST_SPLITS: usize = 32;
 /// Bytes that are written to the board at once when weights are loaded.
 const WRITE_BYTES: usize = 16 << 20;
-
-/// Sizes that do not change once the model is loaded.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Shape {
-    pub number: Number,
-    pub heads: usize,
-    pub kv: KvLayout,
-    /// Rows of a forward, at most.
-    pub rows: usize,
-    /// Rows of a decode forward, and rows whose logits are wanted, at most.
-    pub logit_rows: usize,
-    /// Blocks of the longest context.
-    pub context_blocks: usize,
-    /// Every multiplication over the same number of rows.
-    pub batch_invariant: bool,
-}
-
-impl Shape {
-    fn blocks_per_split(&self) -> usize {
-        self.context_blocks.div_ceil(MOST_SPLITS).max(LEAST_BLOCKS_PER_SPLIT)
-    }
-
-    fn splits(&self) -> usize {
-        self.context_blocks.div_ceil(self.blocks_per_split()).max(1)
-    }
-}
 
 /// A board, the KV pool on it, and what operations leave for one another.
 pub(super) struct CudaOps<B> {
@@ -445,62 +412,5 @@ impl<B: Board> Ops for CudaOps<B> {
 
     fn gelu_erf(&mut self, x: &mut Buffer) {
         self.activate(&Launch::gelu_erf(x.rows, x.width), x, x);
-    }
-}
-
-/// Rows of numbers on the board, as many as the shape allows.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Buffer {
-    at: u64,
-    width: usize,
-    rows: usize,
-    number_bytes: usize,
-}
-
-impl Buffer {
-    fn new<B: Board>(board: &mut B, shape: &Shape, role: Role, width: usize) -> Result<Self, BoardError> {
-        let (rows, number_bytes) = match role {
-            Role::Residual => (shape.rows, 4),
-            Role::Hidden => (shape.rows, 2),
-            Role::Selected => (shape.logit_rows, 2),
-            Role::Logits => (shape.logit_rows, 4),
-        };
-        Ok(Self { at: board.alloc(rows * width * number_bytes)?, width, rows: 0, number_bytes })
-    }
-
-    fn row(&self, row: usize) -> u64 {
-        self.at + (row * self.width * self.number_bytes) as u64
-    }
-}
-
-/// A weight matrix `[outputs][inputs]` on the board.
-pub(super) struct Linear {
-    weight: u64,
-    bias: Option<u64>,
-    inputs: usize,
-    outputs: usize,
-}
-
-/// A norm's weights on the board.
-pub(super) struct NormWeights {
-    kind: config::Norm,
-    scale: u64,
-    bias: u64,
-    epsilon: f32,
-}
-
-/// Angles of every position on the board.
-pub(super) struct Rope {
-    angles: u64,
-    pairs: usize,
-    pairing: Pairing,
-}
-
-/// 16-bit numbers as bytes.
-struct Numbers(Vec<u16>);
-
-impl AsRef<[u8]> for Numbers {
-    fn as_ref(&self) -> &[u8] {
-        bytemuck::cast_slice(&self.0)
     }
 }

@@ -7,7 +7,7 @@ export FIRSTLIGHT_MODEL ?= $(CACHE)/models/SmolLM2-135M-Instruct.Q4_1.gguf
 # Test programs link libtorch without an rpath of their own.
 export LD_LIBRARY_PATH := $(LIBTORCH)/lib$(if $(LD_LIBRARY_PATH),:$(LD_LIBRARY_PATH))
 # Read where the engine is built for a GPU.
-export FIRSTLIGHT_CUDA_HEADERS ?= $(CACHE)/cuda-headers-13.0.96
+export CUDA_HEADERS ?= $(CACHE)/cuda-headers-13.0.96
 # One profile for programs, tests and lints: see Cargo.toml.
 CARGO_FLAGS := --release --locked --workspace
 # `cargo bench` has a profile of its own that inherits release, and refuses the flag.

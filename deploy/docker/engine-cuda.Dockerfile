@@ -12,7 +12,7 @@ FROM rust:1.95-bookworm AS build
 WORKDIR /src
 COPY --from=libtorch /opt/cuda /opt/cuda
 ENV LIBTORCH=/opt/cuda/torch \
-    FIRSTLIGHT_CUDA_HEADERS=/opt/cuda/nvidia/cu13/include
+    CUDA_HEADERS=/opt/cuda/nvidia/cu13/include
 COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target,sharing=locked \

@@ -16,7 +16,7 @@ fn main() {
     }
 }
 
-const HEADERS: &str = "FIRSTLIGHT_CUDA_HEADERS";
+const HEADERS: &str = "CUDA_HEADERS";
 
 fn compile() {
     let libtorch = folder("LIBTORCH", "the folder of libtorch 2.11.0, as `make setup` unpacks it");

@@ -42,20 +42,23 @@ fn help(program: &str, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("help is text")
 }
 
+/// The subcommands that a page of help lists.
+fn commands(page: &str) -> impl Iterator<Item = &str> {
+    let listed =
+        page.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    // A name is followed by what it does; lines that go on with that are indented further.
+    let names = listed.filter_map(|line| {
+        line.strip_prefix("  ")?.split_whitespace().next().filter(|_| !line.starts_with("   "))
+    });
+    names.filter(|name| *name != "help")
+}
+
 #[test]
 fn every_flag_the_documents_name_exists() {
-    let pages = [
-        help("engine-svc", &[]),
-        help("engine-svc", &["healthcheck"]),
-        help("scheduler-svc", &[]),
-        help("bench-client", &["run"]),
-        help("bench-client", &["complete"]),
-        help("bench-client", &["report"]),
-        help("bench-client", &["diff"]),
-        help("bench-client", &["sweep"]),
-        help("bench-client", &["explain"]),
-        help("bench-client", &["whatif"]),
-    ];
+    let mut pages = vec![help("engine-svc", &[]), help("scheduler-svc", &[])];
+    for program in ["engine-svc", "scheduler-svc", "bench-client"] {
+        pages.extend(commands(&help(program, &[])).map(|command| help(program, &[command])));
+    }
     let known: BTreeSet<&str> =
         pages.iter().flat_map(|page| flags(page)).chain(FOREIGN).chain(SCRIPTS).collect();
     for document in DOCUMENTS {

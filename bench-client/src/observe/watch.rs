@@ -83,11 +83,11 @@ impl Watch {
             stop: CancellationToken::new(),
         };
         let of_run = WatchSpansRequest { run_label: run_label.into(), buffer: BUFFER, ..Default::default() };
-        // Engines watched directly need not be told of a second time.
-        let relay_engines = routes.is_empty() || routes.iter().any(|route| route.direct.is_none());
         let at_the = |event: SpanEvent| WatchSpansRequest { events: vec![event.into()], ..of_run.clone() };
-        // The scheduler's last word says all. An engine that dies says none, so its first counts.
-        let from_scheduler = WatchSpansRequest { relay_engines, forwards, ..at_the(SpanEvent::Finished) };
+        // The scheduler's last word says all. An engine that dies says none, so its first counts; and what it had not
+        // sent yet is relayed.
+        let from_scheduler =
+            WatchSpansRequest { relay_engines: true, forwards, ..at_the(SpanEvent::Finished) };
         watch.follow(scheduler, from_scheduler).await?;
         for channel in routes.iter().filter_map(|r| r.direct.clone()) {
             watch.follow(channel, at_the(SpanEvent::FirstToken)).await?;

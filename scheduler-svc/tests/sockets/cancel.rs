@@ -59,9 +59,9 @@ async fn a_client_that_never_reads_loses_only_its_own_request() {
     let engine = Engine::start("e", forwards_of(0.0)).await;
     // Whoever asks for fewer tokens than the buffer holds cannot overflow it, however slow the machine.
     let scheduler = Scheduler::start(&[engine.addr], &["--stream-buffer", "256"]).await;
-    // A small window: what the client does not read stays with the scheduler.
+    // A small window: what the client does not read stays with the scheduler, however many tokens a message takes.
     let endpoint = Endpoint::from_shared(format!("http://{}", scheduler.running.addr)).unwrap();
-    let other = endpoint.initial_stream_window_size(65_535).connect().await.unwrap();
+    let other = endpoint.initial_stream_window_size(1_024).connect().await.unwrap();
     let mut deaf = firstlight_proto::v1::inference_client::InferenceClient::new(other);
     let unread = deaf.generate(ask(30_000, 1)).await.unwrap().into_inner();
     let reads = scheduler.complete(ask(200, 2)).await.unwrap();

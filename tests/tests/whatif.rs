@@ -1,9 +1,12 @@
 //! What `whatif` predicts of a budget that was not recorded, beside what happens under it.
 
-use firstlight_tests::{assets, bench, chain::number, pair::Pair, wait};
+use firstlight_tests::{assets, bench, chain::number, pair::Pair, scrape::Page, wait};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::Child,
+};
 
 /// Largest share by which a prediction may be off, of the figure or of the recorded TTFT, whichever is larger; machines
 /// that others load are slower than their recordings.
@@ -101,20 +104,11 @@ async fn a_recording_of_what_another_client_sends_predicts_what_its_own_does() {
     let (heard, heard_forwards) = (file("heard.jsonl"), file("heard-forwards.jsonl"));
     let (own, own_forwards) = (file("own.jsonl"), file("own-forwards.jsonl"));
 
-    let mut recorder = bench::command("record");
-    recorder.args(["--target", pair.front(), "--admin", &pair.admin]);
-    recorder.args(["--jsonl-out", &heard, "--forwards-out", &heard_forwards]);
-    let mut recorder = recorder.spawn().expect("bench-client");
-    let mut said = BufReader::new(recorder.stderr.take().expect("stderr is piped")).lines();
-    let begins =
-        wait::within_patience("the recording", said.next_line()).await.expect("stderr").expect("a line");
-    assert!(begins.contains(pair.front()), "{begins}");
-
+    let recorder = start_recording(&pair, &heard, &heard_forwards).await;
     let load = ["--num-requests", "48", "--warmup-runs", "0", "--metadata", "x-tenant=a"];
     let files = ["--jsonl-out", &own, "--forwards-out", &own_forwards];
     bench::to_json(&pair, "run", &[&RECORDED[..], &load, &files].concat()).await;
-    let id = i32::try_from(recorder.id().expect("it runs until Ctrl-C")).expect("a process id");
-    kill_process(Pid::from_raw(id).expect("a process id"), Signal::INT).expect("Ctrl-C to a child");
+    interrupt(&recorder);
     let ended = wait::within_patience("the end of the recording", recorder.wait_with_output()).await;
     assert!(ended.expect("bench-client").status.success());
 
@@ -124,13 +118,6 @@ async fn a_recording_of_what_another_client_sends_predicts_what_its_own_does() {
         async move { bench::to_json(pair, "whatif", &words).await }
     };
     let (from_own, from_heard) = (whatif(&own, &own_forwards).await, whatif(&heard, &heard_forwards).await);
-    let lines = |path: &str| -> Vec<Value> {
-        let text = std::fs::read_to_string(path).expect("a recording");
-        let mut lines: Vec<Value> =
-            text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
-        lines.sort_by_key(|line| line["request_id"].to_string());
-        lines
-    };
     let (own, heard) = (lines(&own), lines(&heard));
     let _ = std::fs::remove_dir_all(&folder);
 
@@ -162,6 +149,60 @@ async fn a_recording_of_what_another_client_sends_predicts_what_its_own_does() {
         let (own, heard) = (told(&from_own, "ttft_mean_ms"), told(&from_heard, "ttft_mean_ms"));
         assert!(((heard + outside) / own - 1.0).abs() < SAME, "TTFT {heard} + {outside} and {own}");
     }
+}
+
+#[tokio::test]
+async fn a_recording_that_ends_waits_for_the_requests_in_flight() {
+    // Some 3 s from the first token to the last.
+    let pair = Pair::sim().engine(&["--sim-time-scale", "4"]).start().await;
+    let folder = assets::scratch_folder();
+    let file = |name: &str| folder.join(name).to_str().expect("a path in UTF-8").to_owned();
+    let heard = file("heard.jsonl");
+    let recorder = start_recording(&pair, &heard, &file("forwards.jsonl")).await;
+    let load = ["--num-requests", "1", "--warmup-runs", "0", "--no-self-check", "--no-stop-on-eos"];
+    let bench = bench::start(&pair, &[&load[..], &["--max-new-tokens", "200"]].concat());
+    wait::until("its first token", || async {
+        let tokens = Page::of(&pair.scheduler_metrics).await.sum("firstlight_output_tokens_total");
+        (tokens > 0.0).then_some(())
+    })
+    .await;
+    interrupt(&recorder);
+    let ended = wait::within_patience("the end of the recording", recorder.wait_with_output()).await;
+    assert!(ended.expect("bench-client").status.success());
+    bench.ended(wait::PATIENCE).await;
+    let lines = lines(&heard);
+    let _ = std::fs::remove_dir_all(&folder);
+    let told: Vec<_> = lines.iter().map(|line| (&line["outcome"], &line["output_tokens"])).collect();
+    assert_eq!(told, [(&Value::from("finished"), &Value::from(200))]);
+}
+
+/// `record`, once it listens.
+async fn start_recording(pair: &Pair, jsonl: &str, forwards: &str) -> Child {
+    let mut recorder = bench::command("record");
+    recorder.args(["--target", pair.front(), "--admin", &pair.admin]);
+    recorder.args(["--jsonl-out", jsonl, "--forwards-out", forwards]);
+    let mut recorder = recorder.spawn().expect("bench-client");
+    let mut said = BufReader::new(recorder.stderr.take().expect("stderr is piped")).lines();
+    let begins =
+        wait::within_patience("the recording", said.next_line()).await.expect("stderr").expect("a line");
+    assert!(begins.contains(pair.front()), "{begins}");
+    recorder.stderr = Some(said.into_inner().into_inner());
+    recorder
+}
+
+/// Ctrl-C.
+fn interrupt(recorder: &Child) {
+    let id = i32::try_from(recorder.id().expect("it runs until Ctrl-C")).expect("a process id");
+    kill_process(Pid::from_raw(id).expect("a process id"), Signal::INT).expect("Ctrl-C to a child");
+}
+
+/// The lines of a recording by request id.
+fn lines(path: &str) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).expect("a recording");
+    let mut lines: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
+    lines.sort_by_key(|line| line["request_id"].to_string());
+    lines
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use firstlight_proto::{
     clock::{Clock, Stamp},
     v1::{
-        BudgetState, ClockOffset, GetModelRequest, GetModelResponse, ProbeClockRequest,
+        BudgetState, ClockOffset, GetModelRequest, GetModelResponse, ProbeClockRequest, WatchSpansRequest,
         inference_client::InferenceClient, telemetry_client::TelemetryClient,
     },
 };
@@ -38,7 +38,10 @@ pub async fn record(flags: &RecordFlags) -> anyhow::Result<()> {
     let tls = flags.server.tls.dialer().context("TLS")?;
     let scheduler = connect_over(&flags.server.target, tls).await?;
     let budget = budget(flags).await;
-    let watch = Watch::open(scheduler.clone(), &[], &flags.run_label, true).await;
+    // All events: a request in flight is waited for from its first token on.
+    let request =
+        WatchSpansRequest { run_label: flags.run_label.clone(), forwards: true, ..Default::default() };
+    let watch = Watch::open(scheduler.clone(), &[], request).await;
     let watch = watch.context("watching the scheduler's spans")?;
     let from = clock_of(scheduler.clone()).await?;
     let until = listen(flags, &scheduler, &watch).await?;
@@ -171,18 +174,9 @@ fn write(
 }
 
 fn run_info(flags: &RecordFlags, model: &GetModelResponse, lasted_ns: i64) -> RunInfo {
-    let first = model.engines.first();
     RunInfo {
         label: if flags.run_label.is_empty() { "recorded".to_owned() } else { flags.run_label.clone() },
-        target: flags.server.target.clone(),
-        api: "firstlight".to_owned(),
-        model: model.name.clone(),
-        device: first.map(|e| e.backend.clone()).unwrap_or_default(),
-        dtype: first.map(|e| e.dtype.clone()).unwrap_or_default(),
-        threads: first.map_or(0, |e| e.threads),
-        engines: model.engines.len(),
         load: format!("{:.1} s of traffic of other clients", lasted_ns as f64 / 1e9),
-        client_version: env!("CARGO_PKG_VERSION").to_owned(),
-        ..RunInfo::default()
+        ..RunInfo::of_pair(&flags.server.target, model)
     }
 }

@@ -14,8 +14,8 @@ pub struct WhatIfFlags {
     /// What `run` or `record` wrote with --jsonl-out; without it --dataset says what arrives.
     #[arg(value_name = "RUN.jsonl", required_unless_present = "dataset", conflicts_with = "dataset")]
     pub recording: Option<PathBuf>,
-    /// What `run` or `record` wrote with --forwards-out: costs are fitted from it. Several are taken together; the last one's engines
-    /// and budget count.
+    /// What `run` or `record` wrote with --forwards-out: costs are fitted from it. Several are taken together; the last
+    /// one's engines and budget count.
     #[arg(long, value_name = "FILE", required = true)]
     pub forwards: Vec<PathBuf>,
     /// A budget to try: NAME=VALUE,… by the names of the admin RPC. Repeatable: one budget each.

@@ -66,31 +66,27 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Opens all streams for `run_label`, with the engines' forwards if asked; returns when the services have
-    /// accepted them.
+    /// Opens all streams: the scheduler is asked for what `request` says, and for its engines' spans; engines that can
+    /// be reached for theirs of the same requests. Returns when the services have accepted them.
     ///
     /// # Errors
     /// When a service refuses.
     pub async fn open(
         scheduler: Channel,
         routes: &[Route],
-        run_label: &str,
-        forwards: bool,
+        request: WatchSpansRequest,
     ) -> Result<Self, Status> {
         let mut watch = Self {
             store: Arc::new(Mutex::new(SpanStore::default())),
             streams: JoinSet::new(),
             stop: CancellationToken::new(),
         };
-        let of_run = WatchSpansRequest { run_label: run_label.into(), buffer: BUFFER, ..Default::default() };
-        let at_the = |event: SpanEvent| WatchSpansRequest { events: vec![event.into()], ..of_run.clone() };
-        // The scheduler's last word says all. An engine that dies says none, so its first counts; and what it had not
-        // sent yet is relayed.
-        let from_scheduler =
-            WatchSpansRequest { relay_engines: true, forwards, ..at_the(SpanEvent::Finished) };
-        watch.follow(scheduler, from_scheduler).await?;
+        let request = WatchSpansRequest { buffer: BUFFER, ..request };
+        // An engine that dies says no last word, so its first counts; and what it had not sent yet is relayed.
+        let of_engine = WatchSpansRequest { events: vec![SpanEvent::FirstToken.into()], ..request.clone() };
+        watch.follow(scheduler, WatchSpansRequest { relay_engines: true, ..request }).await?;
         for channel in routes.iter().filter_map(|r| r.direct.clone()) {
-            watch.follow(channel, at_the(SpanEvent::FirstToken)).await?;
+            watch.follow(channel, of_engine.clone()).await?;
         }
         Ok(watch)
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use firstlight_proto::v1::GetModelResponse;
 use serde::{Deserialize, Serialize};
 
 use super::stats::Percentiles;
@@ -107,6 +108,24 @@ pub struct RunInfo {
     pub given_up: Option<String>,
     /// Version of this client.
     pub client_version: String,
+}
+
+impl RunInfo {
+    /// What the pair at `target` says of itself.
+    pub fn of_pair(target: &str, model: &GetModelResponse) -> Self {
+        let first = model.engines.first();
+        Self {
+            target: target.to_owned(),
+            api: "firstlight".to_owned(),
+            model: model.name.clone(),
+            device: first.map(|e| e.backend.clone()).unwrap_or_default(),
+            dtype: first.map(|e| e.dtype.clone()).unwrap_or_default(),
+            threads: first.map_or(0, |e| e.threads),
+            engines: model.engines.len(),
+            client_version: env!("CARGO_PKG_VERSION").to_owned(),
+            ..Self::default()
+        }
+    }
 }
 
 /// How many requests ended how.

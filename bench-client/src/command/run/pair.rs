@@ -6,7 +6,9 @@ use anyhow::{Context as _, bail};
 use firstlight_proto::{
     clock::Clock,
     inject::loss::Share,
-    v1::{GetModelRequest, GetModelResponse, inference_client::InferenceClient},
+    v1::{
+        GetModelRequest, GetModelResponse, SpanEvent, WatchSpansRequest, inference_client::InferenceClient,
+    },
 };
 use tokio_util::sync::CancellationToken;
 use tonic::{
@@ -114,7 +116,11 @@ async fn measure(
     let watch = match flags.no_telemetry {
         true => None,
         false => {
-            let watch = Watch::open(scheduler, routes, label, forwards).await;
+            // The last span of a request says what the earlier did.
+            let events = vec![SpanEvent::Finished.into()];
+            let request =
+                WatchSpansRequest { run_label: label.to_owned(), forwards, events, ..Default::default() };
+            let watch = Watch::open(scheduler, routes, request).await;
             Some(watch.context("watching the services' spans")?)
         }
     };
@@ -187,19 +193,10 @@ fn metadata(pair: &str) -> anyhow::Result<(MetadataKey<Ascii>, MetadataValue<Asc
 }
 
 fn run_info(flags: &RunFlags, model: &GetModelResponse, workload: &Workload) -> RunInfo {
-    let first = model.engines.first();
     RunInfo {
         label: flags.output.run_label.clone(),
-        target: flags.server.target.clone(),
-        api: "firstlight".to_owned(),
-        model: model.name.clone(),
-        device: first.map(|e| e.backend.clone()).unwrap_or_default(),
-        dtype: first.map(|e| e.dtype.clone()).unwrap_or_default(),
-        threads: first.map_or(0, |e| e.threads),
-        engines: model.engines.len(),
         load: workload.words.clone(),
         load_seed: flags.load.load_seed,
-        client_version: env!("CARGO_PKG_VERSION").to_owned(),
-        ..RunInfo::default()
+        ..RunInfo::of_pair(&flags.server.target, model)
     }
 }

@@ -86,12 +86,7 @@ mod tests {
         let types: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
         for line in &types {
             let (name, kind) = line.split_once(' ').unwrap();
-            let expected = match declared(name) {
-                Kind::Counter | Kind::SecondsCounter => "counter",
-                Kind::Gauge => "gauge",
-                Kind::Histogram(_) | Kind::OwnedHistogram(_) => "histogram",
-            };
-            assert_eq!(kind, expected, "{name}");
+            assert_eq!(kind, declared(name).prometheus_type(), "{name}");
         }
         assert_eq!(
             types.len() + 2,

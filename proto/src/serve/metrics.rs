@@ -25,6 +25,17 @@ pub enum Kind {
     OwnedHistogram(&'static [f64]),
 }
 
+impl Kind {
+    /// What the text format of `/metrics` calls it.
+    pub fn prometheus_type(&self) -> &'static str {
+        match self {
+            Self::Counter | Self::SecondsCounter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram(_) | Self::OwnedHistogram(_) => "histogram",
+        }
+    }
+}
+
 /// One metric: the only place where its name, unit and help stand.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
@@ -44,12 +55,8 @@ pub struct Metric {
 pub fn listing(declared: &[Metric]) -> String {
     let mut lines = String::from("name\tkind\tunit\tlabels\thelp\n");
     for Metric { name, kind, unit, help, labels } in declared {
-        let kind = match kind {
-            Kind::Counter | Kind::SecondsCounter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram(_) | Kind::OwnedHistogram(_) => "histogram",
-        };
-        lines += &format!("{name}\t{kind}\t{}\t{}\t{help}\n", unit.as_str(), labels.join(","));
+        let (kind, unit) = (kind.prometheus_type(), unit.as_str());
+        lines += &format!("{name}\t{kind}\t{unit}\t{}\t{help}\n", labels.join(","));
     }
     lines
 }

@@ -56,11 +56,7 @@ pub enum Topic {
 
 impl Topic {
     fn of(span: &v1::Span) -> Self {
-        match (span.relayed, span.event()) {
-            (true, _) => Self::Relayed,
-            (false, v1::SpanEvent::Finished) => Self::Finished,
-            (false, v1::SpanEvent::FirstToken | v1::SpanEvent::Unspecified) => Self::FirstToken,
-        }
+        if span.relayed { Self::Relayed } else { span.event().into() }
     }
 
     fn bit(self) -> u8 {
@@ -70,7 +66,10 @@ impl Topic {
 
 impl From<v1::SpanEvent> for Topic {
     fn from(event: v1::SpanEvent) -> Self {
-        Self::of(&v1::Span { event: event.into(), ..v1::Span::default() })
+        match event {
+            v1::SpanEvent::Finished => Self::Finished,
+            v1::SpanEvent::FirstToken | v1::SpanEvent::Unspecified => Self::FirstToken,
+        }
     }
 }
 

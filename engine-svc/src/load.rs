@@ -55,12 +55,12 @@ fn load_cuda(serve: &Serve) -> anyhow::Result<Box<dyn Backend>> {
 
     let options = serve.cuda()?;
     // Before weights are looked at: without a GPU all else is in vain.
-    let opened = firstlight_cuda::driver::Gpu::open(serve.gpu.gpu).context("--backend cuda")?;
+    let gpu = firstlight_cuda::driver::Gpu::open(serve.gpu.gpu).context("--backend cuda")?;
     let source = open_weights(serve)?;
     let cache = serve.gpu.kernel_cache()?;
-    tracing::info!(gpu = opened.name(), cache = %cache.display(), "compiling kernels, unless they are there");
-    let board = GpuBoard::open(serve.gpu.gpu, options.number, source.config().head_dim, &cache)
-        .context("--backend cuda")?;
+    tracing::info!(gpu = gpu.name(), cache = %cache.display(), "compiling kernels, unless they are there");
+    let board =
+        GpuBoard::new(gpu, options.number, source.config().head_dim, &cache).context("--backend cuda")?;
     let mut backend = cuda::load::load(board, &*source, &options).context("--backend cuda")?;
     if let Some(name) = &serve.model.model_name {
         backend.rename(name);

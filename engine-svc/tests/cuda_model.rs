@@ -12,7 +12,7 @@ use engine_svc::backend::options::CudaOptions;
 use engine_svc::backend::{Backend, Chunk};
 use engine_svc::sample::Sampling;
 use engine_svc::weights::config::{Mlp, ModelConfig, Norm, Positions};
-use engine_svc::weights::{LayerWeight, LoadError, Matrix, Weight, WeightSource};
+use engine_svc::weights::{LoadError, Matrix, Weight, WeightSource};
 use firstlight_cuda::source::Number;
 use firstlight_cuda_emulate::board::EmulatedBoard;
 use firstlight_kernels::rope::{RopePairing, inverse_frequencies};
@@ -90,24 +90,6 @@ impl Tiny {
     fn all() -> [Self; 3] {
         [Self::llama(), Self::qwen3(), Self::gpt2()]
     }
-
-    fn shape(&self, weight: Weight) -> (usize, usize) {
-        let c = &self.0;
-        match weight {
-            Weight::TokenEmbedding | Weight::Output => (c.vocab_size, c.hidden),
-            Weight::PositionEmbedding => (c.context_length, c.hidden),
-            Weight::OutputNorm => (c.hidden, 1),
-            Weight::Layer(_, weight) => match weight {
-                LayerWeight::Query => (c.query_width(), c.hidden),
-                LayerWeight::Key | LayerWeight::Value => (c.kv_width(), c.hidden),
-                LayerWeight::AttentionOutput => (c.hidden, c.query_width()),
-                LayerWeight::Gate | LayerWeight::Up => (c.mlp_width, c.hidden),
-                LayerWeight::Down => (c.hidden, c.mlp_width),
-                LayerWeight::AttentionNorm | LayerWeight::MlpNorm => (c.hidden, 1),
-                LayerWeight::QueryNorm | LayerWeight::KeyNorm => (c.head_dim, 1),
-            },
-        }
-    }
 }
 
 /// Between −1 and 1, a number of its own for every place of every weight.
@@ -126,7 +108,7 @@ impl WeightSource for Tiny {
     }
 
     fn matrix(&self, weight: Weight) -> Result<Matrix<'_>, LoadError> {
-        let (outputs, inputs) = self.shape(weight);
+        let (outputs, inputs) = self.0.shape(weight);
         let spread = match weight {
             Weight::TokenEmbedding | Weight::PositionEmbedding => 1.0,
             _ => 1.7 / (inputs as f32).sqrt(),
@@ -141,11 +123,11 @@ impl WeightSource for Tiny {
     fn bias(&self, weight: Weight) -> Result<Option<Vec<f32>>, LoadError> {
         let biased = self.0.norm == Norm::Layer;
         let bias = |len| (0..len).map(|place| 0.3 * noise(weight, 1_000_000 + place)).collect();
-        Ok(biased.then(|| bias(self.shape(weight).0)))
+        Ok(biased.then(|| bias(self.0.shape(weight).0)))
     }
 
     fn norm(&self, weight: Weight) -> Result<Vec<f32>, LoadError> {
-        Ok((0..self.shape(weight).0).map(|place| 1.0 + 0.3 * noise(weight, place)).collect())
+        Ok((0..self.0.shape(weight).0).map(|place| 1.0 + 0.3 * noise(weight, place)).collect())
     }
 
     fn vocabulary(&self) -> Result<Option<Vec<String>>, LoadError> {

@@ -9,7 +9,7 @@ use firstlight_cuda::source::Number;
 
 use super::Checked;
 use super::numbers::{Random, Worst, narrow, roundoff, widen};
-use super::paged::layer_of;
+use super::paged::LAST_LAYER;
 use crate::platform::{Buf, Kernels};
 
 const BLOCKS: usize = 5;
@@ -81,7 +81,7 @@ fn run(kernels: &Kernels, case: &Case, random: &mut Random, worst: &mut Worst) -
         let angles_in = Buf::input(&angles, "angles", seed == 0);
         let arguments = KvAppendRope {
             qkv: qkv.device(),
-            kv: layer_of(pool.device(), &layout),
+            kv: layout.layer(pool.device(), LAST_LAYER),
             slots: slots_in.device(),
             positions: positions_in.device(),
             angles: angles_in.device(),

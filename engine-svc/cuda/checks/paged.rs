@@ -1,6 +1,6 @@
 //! Sequences in a paged pool: random block tables, poison wherever no token is.
 
-use firstlight_cuda::arguments::{DevicePtr, Kv};
+use firstlight_cuda::arguments::Kv;
 use firstlight_cuda::kv::{BLOCK_TOKENS, KvLayout};
 use firstlight_cuda::source::{Module, Number};
 
@@ -9,6 +9,7 @@ use crate::platform::Buf;
 
 /// Layers of the pool; the kernels work on the last.
 const LAYERS: usize = 2;
+pub const LAST_LAYER: usize = LAYERS - 1;
 
 pub struct Paged {
     number: Number,
@@ -61,7 +62,7 @@ impl Paged {
     }
 
     pub fn kv(&self) -> Kv {
-        layer_of(self.pool.device(), &self.layout)
+        self.layout.layer(self.pool.device(), LAST_LAYER)
     }
 
     fn block(&self, sequence: usize, position: usize) -> usize {
@@ -103,19 +104,4 @@ impl Paged {
         }
         (out, bound)
     }
-}
-
-/// The last layer of a pool.
-pub fn layer_of(pool: DevicePtr<u16>, layout: &KvLayout) -> Kv {
-    Kv {
-        layer: pool.offset((LAYERS - 1) * layout.layer_elements()),
-        block_stride: layout.block_elements() as i64,
-        kv_heads: layout.kv_heads as i32,
-        reserved: 0,
-    }
-}
-
-/// Softmax scale in base 2 of a head dimension.
-pub fn scale_log2(head_dim: usize) -> f32 {
-    (std::f64::consts::LOG2_E / (head_dim as f64).sqrt()) as f32
 }

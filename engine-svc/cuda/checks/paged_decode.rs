@@ -6,7 +6,7 @@ use firstlight_cuda::launch::{DecodeShape, Launch};
 
 use super::Checked;
 use super::numbers::{Random, Worst, roundoff, widen};
-use super::paged::{Paged, scale_log2};
+use super::paged::Paged;
 use crate::platform::{Buf, Kernels};
 
 struct Case {
@@ -93,7 +93,7 @@ fn run(kernels: &Kernels, case: &Case, random: &mut Random, worst: &mut Worst) -
         partial_out: partial_out.device(),
         partial_softmax: partial_softmax.device(),
         query_stride: query_stride as i64,
-        scale_log2: scale_log2(dim),
+        scale_log2: paged.layout.scale_log2(),
         heads: heads as i32,
         table_stride: paged.table_stride as i32,
         blocks_per_split: case.blocks_per_split as i32,

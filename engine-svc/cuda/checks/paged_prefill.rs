@@ -6,7 +6,7 @@ use firstlight_cuda::tiles;
 
 use super::Checked;
 use super::numbers::{Random, Worst, roundoff, widen};
-use super::paged::{Paged, scale_log2};
+use super::paged::Paged;
 use crate::platform::{Buf, Kernels};
 
 /// `rows` of a sequence from `start` on.
@@ -74,7 +74,7 @@ fn launch(
         block_table: paged.device_table.device(),
         tiles: device_tiles.device(),
         query_stride: query_stride as i64,
-        scale_log2: scale_log2(dim),
+        scale_log2: paged.layout.scale_log2(),
         heads: heads as i32,
         table_stride: paged.table_stride as i32,
         reserved: 0,

@@ -29,13 +29,12 @@ pub struct GpuBoard {
 }
 
 impl GpuBoard {
-    /// The GPU number `ordinal` with the kernels for `number` and `head_dim`, compiled unless `cache` has them.
+    /// `gpu` with the kernels for `number` and `head_dim`, compiled unless `cache` has them.
     ///
     /// # Errors
-    /// When there is no GPU, no libtorch for it, or no compiler that is needed.
-    pub fn open(ordinal: usize, number: Number, head_dim: usize, cache: &Path) -> Result<Self, BoardError> {
-        let gpu = Gpu::open(ordinal).map_err(failed)?;
-        let torch = Torch::open(ordinal).map_err(failed)?;
+    /// When there is no libtorch for it, or no compiler that is needed.
+    pub fn new(gpu: Gpu, number: Number, head_dim: usize, cache: &Path) -> Result<Self, BoardError> {
+        let torch = Torch::open(gpu.ordinal()).map_err(failed)?;
         // SAFETY: of the pool of this GPU's streams, which lives as long as the process.
         let stream = unsafe { Stream::borrowed(&gpu, torch.stream()) };
         let cache = Cache::new(cache, COMPILER);

@@ -1,5 +1,7 @@
 //! The KV pool on the device, host's side; where an element lies is said in `kernels/kv.h`.
 
+use crate::arguments::{DevicePtr, Kv};
+
 /// Tokens in one block.
 pub const BLOCK_TOKENS: usize = 16;
 
@@ -31,6 +33,21 @@ impl KvLayout {
     /// Bytes of one block over all layers: what a block costs.
     pub fn block_bytes(&self) -> usize {
         self.block_elements() * NUMBER_BYTES
+    }
+
+    /// What kernels take of a layer of the pool at `pool`.
+    pub fn layer(&self, pool: DevicePtr<u16>, layer: usize) -> Kv {
+        Kv {
+            layer: pool.offset(layer * self.layer_elements()),
+            block_stride: self.block_elements() as i64,
+            kv_heads: self.kv_heads as i32,
+            reserved: 0,
+        }
+    }
+
+    /// Softmax scale in base 2.
+    pub fn scale_log2(&self) -> f32 {
+        (std::f64::consts::LOG2_E / (self.head_dim as f64).sqrt()) as f32
     }
 
     /// Index of the first key element of a token in its block's run.

@@ -9,9 +9,9 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::ptr;
 
-use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW, Symbol};
+use libloading::os::unix::{RTLD_GLOBAL, RTLD_NOW, Symbol};
 
-use crate::library::reason;
+use crate::library::Loaded;
 use crate::source::{HEADERS, Module};
 
 const LIBRARY: &str = "libnvrtc.so.13";
@@ -105,7 +105,7 @@ struct Functions {
     cubin_size: Symbol<SizeOf>,
     cubin: Symbol<CopyOut>,
     destroy: Symbol<unsafe extern "C" fn(*mut Program) -> c_int>,
-    _libraries: [Option<Library>; 2],
+    _libraries: [Option<Loaded<NvrtcError>>; 2],
 }
 
 type SizeOf = unsafe extern "C" fn(Program, *mut usize) -> c_int;
@@ -124,15 +124,15 @@ impl Nvrtc {
         // SAFETY: the types are those that nvrtc.h 13 declares; the library is kept as long as they are.
         let functions = unsafe {
             Functions {
-                version: symbol(&library, "nvrtcVersion")?,
-                error_string: symbol(&library, "nvrtcGetErrorString")?,
-                create: symbol(&library, "nvrtcCreateProgram")?,
-                compile: symbol(&library, "nvrtcCompileProgram")?,
-                log_size: symbol(&library, "nvrtcGetProgramLogSize")?,
-                log: symbol(&library, "nvrtcGetProgramLog")?,
-                cubin_size: symbol(&library, "nvrtcGetCUBINSize")?,
-                cubin: symbol(&library, "nvrtcGetCUBIN")?,
-                destroy: symbol(&library, "nvrtcDestroyProgram")?,
+                version: library.function("nvrtcVersion")?,
+                error_string: library.function("nvrtcGetErrorString")?,
+                create: library.function("nvrtcCreateProgram")?,
+                compile: library.function("nvrtcCompileProgram")?,
+                log_size: library.function("nvrtcGetProgramLogSize")?,
+                log: library.function("nvrtcGetProgramLog")?,
+                cubin_size: library.function("nvrtcGetCUBINSize")?,
+                cubin: library.function("nvrtcGetCUBIN")?,
+                destroy: library.function("nvrtcDestroyProgram")?,
                 _libraries: [Some(library), builtins],
             }
         };
@@ -228,18 +228,10 @@ impl Drop for OwnedProgram<'_> {
     }
 }
 
-fn open(path: &Path, flags: std::ffi::c_int) -> Result<Library, NvrtcError> {
+fn open(path: &Path, flags: c_int) -> Result<Loaded<NvrtcError>, NvrtcError> {
+    let missing = |path: &Path, reason| NvrtcError::Load { library: path.display().to_string(), reason };
     // SAFETY: NVIDIA's libraries; their initialisers do nothing that needs care.
-    let library = unsafe { Library::open(Some(path), flags) };
-    library.map_err(|error| NvrtcError::Load { library: path.display().to_string(), reason: reason(&error) })
-}
-
-/// # Safety
-/// `T` is the function's type.
-unsafe fn symbol<T>(library: &Library, name: &'static str) -> Result<Symbol<T>, NvrtcError> {
-    // SAFETY: the caller vouches for the type.
-    let symbol = unsafe { library.get(name.as_bytes()) };
-    symbol.map_err(|error| NvrtcError::Load { library: LIBRARY.to_owned(), reason: reason(&error) })
+    unsafe { Loaded::open(path, flags, missing) }
 }
 
 fn strings<'a>(texts: impl IntoIterator<Item = &'a str>) -> Vec<CString> {

@@ -1,6 +1,7 @@
 //! The sources of the kernels, in modules: one `.cu` file each, compiled for a number format and, where attention is
 //! concerned, a head dimension.
 
+use half::{bf16, f16};
 use sha2::{Digest, Sha256};
 
 use crate::nvrtc::OPTIONS;
@@ -115,6 +116,22 @@ impl Number {
         match self {
             Self::Bf16 => "Bf16",
             Self::F16 => "F16",
+        }
+    }
+
+    /// The bits of the nearest number.
+    pub fn narrow(self, value: f32) -> u16 {
+        match self {
+            Self::Bf16 => bf16::from_f32(value).to_bits(),
+            Self::F16 => f16::from_f32(value).to_bits(),
+        }
+    }
+
+    /// The number of these bits.
+    pub fn widen(self, bits: u16) -> f32 {
+        match self {
+            Self::Bf16 => bf16::from_bits(bits).to_f32(),
+            Self::F16 => f16::from_bits(bits).to_f32(),
         }
     }
 }

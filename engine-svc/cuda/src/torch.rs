@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::Arc;
 
-use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW, Symbol};
+use libloading::os::unix::{RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW, Symbol};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::board::Product;
-use crate::library::reason;
+use crate::library::Loaded;
 use crate::source::Number;
 
 /// The compiled shim.
@@ -80,7 +80,7 @@ struct Functions {
     graph_end: Symbol<unsafe extern "C" fn(Handle, Handle) -> c_int>,
     graph_replay: Symbol<unsafe extern "C" fn(Handle, Handle) -> c_int>,
     graph_free: Symbol<unsafe extern "C" fn(Handle)>,
-    _libraries: Vec<Library>,
+    _libraries: Vec<Loaded<TorchError>>,
 }
 
 /// libtorch on one GPU.
@@ -229,14 +229,14 @@ fn functions() -> Result<Functions, TorchError> {
     // SAFETY: the types are those of shim.cpp; the libraries are kept as long as they are.
     unsafe {
         Ok(Functions {
-            error: symbol(&shim, "firstlight_error")?,
-            open: symbol(&shim, "firstlight_torch_open")?,
-            close: symbol(&shim, "firstlight_torch_close")?,
-            multiply: symbol(&shim, "firstlight_multiply")?,
-            graph_begin: symbol(&shim, "firstlight_graph_begin")?,
-            graph_end: symbol(&shim, "firstlight_graph_end")?,
-            graph_replay: symbol(&shim, "firstlight_graph_replay")?,
-            graph_free: symbol(&shim, "firstlight_graph_free")?,
+            error: shim.function("firstlight_error")?,
+            open: shim.function("firstlight_torch_open")?,
+            close: shim.function("firstlight_torch_close")?,
+            multiply: shim.function("firstlight_multiply")?,
+            graph_begin: shim.function("firstlight_graph_begin")?,
+            graph_end: shim.function("firstlight_graph_end")?,
+            graph_replay: shim.function("firstlight_graph_replay")?,
+            graph_free: shim.function("firstlight_graph_free")?,
             _libraries: libraries.into_iter().chain([shim]).collect(),
         })
     }
@@ -253,27 +253,20 @@ pub fn libtorch_folder() -> Option<PathBuf> {
 }
 
 /// A file of its own would have to be found again; this one is part of the program.
-fn load_shim(binding: c_int) -> Result<Library, TorchError> {
+fn load_shim(binding: c_int) -> Result<Loaded<TorchError>, TorchError> {
     let failed = |error: &dyn std::fmt::Display| TorchError::Shim(error.to_string());
     let file = memfd_create("firstlight-shim", MemfdFlags::CLOEXEC).map_err(|error| failed(&error))?;
     let mut file = fs::File::from(file);
     file.write_all(SHIM).map_err(|error| failed(&error))?;
     let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-    open(&path, binding | RTLD_LOCAL).map_err(|error| failed(&error))
+    // SAFETY: ours, without initialisers.
+    unsafe { Loaded::open(&path, binding | RTLD_LOCAL, |_, reason| TorchError::Shim(reason)) }
 }
 
-fn open(path: &Path, flags: c_int) -> Result<Library, TorchError> {
+fn open(path: &Path, flags: c_int) -> Result<Loaded<TorchError>, TorchError> {
+    let missing = |path: &Path, reason| TorchError::Load { library: path.display().to_string(), reason };
     // SAFETY: libtorch and what stands on it; its initialisers register operators.
-    let library = unsafe { Library::open(Some(path), flags) };
-    library.map_err(|error| TorchError::Load { library: path.display().to_string(), reason: reason(&error) })
-}
-
-/// # Safety
-/// `T` is the function's type.
-unsafe fn symbol<T>(library: &Library, name: &'static str) -> Result<Symbol<T>, TorchError> {
-    // SAFETY: the caller vouches for the type.
-    let symbol = unsafe { library.get(name.as_bytes()) };
-    symbol.map_err(|error| TorchError::Shim(reason(&error)))
+    unsafe { Loaded::open(path, flags, missing) }
 }
 
 #[cfg(test)]
@@ -296,9 +289,9 @@ mod tests {
         // SAFETY: the types are those of shim.cpp.
         let (code, said) = unsafe {
             let torch_open: Symbol<unsafe extern "C" fn(c_int, *mut Handle, *mut Handle) -> c_int> =
-                shim.get(b"firstlight_torch_open").unwrap();
+                shim.function("firstlight_torch_open").unwrap();
             let error: Symbol<unsafe extern "C" fn() -> *const c_char> =
-                shim.get(b"firstlight_error").unwrap();
+                shim.function("firstlight_error").unwrap();
             (torch_open(0, &mut handle, &mut stream), CStr::from_ptr(error()).to_string_lossy().into_owned())
         };
         assert!(code == 1 && handle.is_null() && said.contains("CUDA"), "{code}: {said}");

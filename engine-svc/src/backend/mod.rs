@@ -3,7 +3,10 @@
 //! A backend owns the weights and the pool of KV blocks; the caller owns the bookkeeping: which block
 //! belongs to which sequence, and how many positions of it are filled. `cpu` computes, `sim` adds up a cost model.
 
+use firstlight_proto::vocabulary::fingerprint;
+
 use crate::sample::Sampling;
+use crate::weights::{LoadError, WeightSource};
 
 #[cfg(feature = "torch")]
 pub mod cpu;
@@ -123,6 +126,32 @@ pub struct ModelInfo {
     pub weight_bytes: u64,
     /// Threads that execute a forward.
     pub threads: usize,
+}
+
+impl ModelInfo {
+    /// What `source` says of itself, with a context of at most `context_length` tokens; how and where it is executed
+    /// is the backend's to say.
+    ///
+    /// # Errors
+    /// When its vocabulary cannot be read.
+    pub fn of(source: &dyn WeightSource, context_length: Option<usize>) -> Result<Self, LoadError> {
+        let config = source.config();
+        let vocabulary = source.vocabulary()?;
+        Ok(Self {
+            name: config.name.clone(),
+            architecture: config.architecture.clone(),
+            dtype: String::new(),
+            backend: "",
+            tokenizer_hash: vocabulary
+                .map_or_else(String::new, |tokens| fingerprint(tokens.iter().map(String::as_str))),
+            device: String::new(),
+            vocab_size: config.vocab_size,
+            context_length: context_length.unwrap_or(usize::MAX).min(config.context_length),
+            eos_ids: config.eos_ids.clone(),
+            weight_bytes: 0,
+            threads: 1,
+        })
+    }
 }
 
 /// The pool of KV blocks.

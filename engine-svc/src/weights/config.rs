@@ -3,6 +3,7 @@
 use firstlight_kernels::rope::RopePairing;
 
 use super::error::LoadError;
+use super::weight::{LayerWeight, Weight};
 
 /// A decoder-only transformer.
 #[derive(Debug, Clone, PartialEq)]
@@ -92,6 +93,24 @@ impl ModelConfig {
     /// Width of all key heads, or of all value heads.
     pub fn kv_width(&self) -> usize {
         self.kv_heads * self.head_dim
+    }
+
+    /// `(outputs, inputs)` of a matrix; `(width, 1)` of a norm.
+    pub fn shape(&self, weight: Weight) -> (usize, usize) {
+        match weight {
+            Weight::TokenEmbedding | Weight::Output => (self.vocab_size, self.hidden),
+            Weight::PositionEmbedding => (self.context_length, self.hidden),
+            Weight::OutputNorm => (self.hidden, 1),
+            Weight::Layer(_, weight) => match weight {
+                LayerWeight::Query => (self.query_width(), self.hidden),
+                LayerWeight::Key | LayerWeight::Value => (self.kv_width(), self.hidden),
+                LayerWeight::AttentionOutput => (self.hidden, self.query_width()),
+                LayerWeight::Gate | LayerWeight::Up => (self.mlp_width, self.hidden),
+                LayerWeight::Down => (self.hidden, self.mlp_width),
+                LayerWeight::AttentionNorm | LayerWeight::MlpNorm => (self.hidden, 1),
+                LayerWeight::QueryNorm | LayerWeight::KeyNorm => (self.head_dim, 1),
+            },
+        }
     }
 
     /// Checks what the forward relies on.

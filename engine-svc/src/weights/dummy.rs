@@ -4,7 +4,7 @@ use firstlight_kernels::rope::{RopePairing, inverse_frequencies};
 
 use super::config::{Mlp, ModelConfig, Norm, Positions};
 use super::error::LoadError;
-use super::weight::{LayerWeight, Weight};
+use super::weight::Weight;
 use super::{Matrix, WeightSource};
 
 const KNOWN: [&str; 2] = ["gpt2", "smollm2-135m"];
@@ -35,24 +35,6 @@ impl DummyWeights {
         };
         Ok(Self { config: config.check(name)?, seed })
     }
-
-    fn shape(&self, weight: Weight) -> (usize, usize) {
-        let c = &self.config;
-        match weight {
-            Weight::TokenEmbedding | Weight::Output => (c.vocab_size, c.hidden),
-            Weight::PositionEmbedding => (c.context_length, c.hidden),
-            Weight::OutputNorm => (c.hidden, 1),
-            Weight::Layer(_, weight) => match weight {
-                LayerWeight::Query => (c.query_width(), c.hidden),
-                LayerWeight::Key | LayerWeight::Value => (c.kv_width(), c.hidden),
-                LayerWeight::AttentionOutput => (c.hidden, c.query_width()),
-                LayerWeight::Gate | LayerWeight::Up => (c.mlp_width, c.hidden),
-                LayerWeight::Down => (c.hidden, c.mlp_width),
-                LayerWeight::AttentionNorm | LayerWeight::MlpNorm => (c.hidden, 1),
-                LayerWeight::QueryNorm | LayerWeight::KeyNorm => (c.head_dim, 1),
-            },
-        }
-    }
 }
 
 impl WeightSource for DummyWeights {
@@ -62,7 +44,7 @@ impl WeightSource for DummyWeights {
 
     fn matrix(&self, weight: Weight) -> Result<Matrix<'_>, LoadError> {
         let stream = mix(self.seed ^ mix(stream_of(weight)));
-        Ok(Matrix::new(self.shape(weight), move |index, row| {
+        Ok(Matrix::new(self.config.shape(weight), move |index, row| {
             let mut state = mix(stream ^ mix(index as u64));
             for value in row {
                 state = state.wrapping_add(GOLDEN_GAMMA);
@@ -72,11 +54,11 @@ impl WeightSource for DummyWeights {
     }
 
     fn bias(&self, weight: Weight) -> Result<Option<Vec<f32>>, LoadError> {
-        Ok((self.config.norm == Norm::Layer).then(|| vec![0.0; self.shape(weight).0]))
+        Ok((self.config.norm == Norm::Layer).then(|| vec![0.0; self.config.shape(weight).0]))
     }
 
     fn norm(&self, weight: Weight) -> Result<Vec<f32>, LoadError> {
-        Ok(vec![1.0; self.shape(weight).0])
+        Ok(vec![1.0; self.config.shape(weight).0])
     }
 
     fn vocabulary(&self) -> Result<Option<Vec<String>>, LoadError> {

@@ -20,7 +20,6 @@ use std::path::Path;
 
 use clap::ValueEnum;
 use firstlight_gguf::BlockFormat;
-use firstlight_proto::vocabulary::fingerprint;
 
 pub use config::ModelConfig;
 pub use error::LoadError;
@@ -60,15 +59,6 @@ pub trait WeightSource: Sync {
 
     /// Where the weights lie, for messages.
     fn origin(&self) -> String;
-}
-
-/// Fingerprint of the vocabulary that comes with the weights; empty when they bring none.
-///
-/// # Errors
-/// When it is there and cannot be read.
-pub fn tokenizer_hash(source: &dyn WeightSource) -> Result<String, LoadError> {
-    let vocabulary = source.vocabulary()?;
-    Ok(vocabulary.map_or_else(String::new, |tokens| fingerprint(tokens.iter().map(String::as_str))))
 }
 
 /// A matrix that is read by rows, from any thread.

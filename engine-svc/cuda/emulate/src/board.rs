@@ -12,7 +12,6 @@ use firstlight_cuda::arguments::Arguments;
 use firstlight_cuda::board::{Board, BoardError, Product};
 use firstlight_cuda::launch::Launch;
 use firstlight_cuda::source::{Family, Module, Number};
-use half::{bf16, f16};
 
 use crate::kernels::Kernels;
 use crate::machine::{KernelFn, machine};
@@ -275,10 +274,7 @@ impl Drop for EmulatedBoard {
 /// The addresses are those of memory as large as the shapes say.
 unsafe fn multiply(number: Number, product: &Product) {
     let Product { rows, outputs, inputs, .. } = *product;
-    let wide = |bits: u16| match number {
-        Number::Bf16 => bf16::from_bits(bits).to_f32(),
-        Number::F16 => f16::from_bits(bits).to_f32(),
-    };
+    let wide = |bits: u16| number.widen(bits);
     // SAFETY: the caller's word.
     unsafe {
         let input = std::slice::from_raw_parts(product.input as *const u16, rows * inputs);
@@ -290,12 +286,9 @@ unsafe fn multiply(number: Number, product: &Product) {
                 let bias = product.bias.map_or(0.0, |bias| wide(*(bias as *const u16).add(output)));
                 let sum = x.iter().zip(w).fold(0.0_f32, |sum, (x, w)| x.mul_add(*w, sum)) + bias;
                 let at = row * outputs + output;
-                match (product.wide_out, number) {
-                    (true, _) => *(product.out as *mut f32).add(at) = sum,
-                    (false, Number::Bf16) => {
-                        *(product.out as *mut u16).add(at) = bf16::from_f32(sum).to_bits()
-                    }
-                    (false, Number::F16) => *(product.out as *mut u16).add(at) = f16::from_f32(sum).to_bits(),
+                match product.wide_out {
+                    true => *(product.out as *mut f32).add(at) = sum,
+                    false => *(product.out as *mut u16).add(at) = number.narrow(sum),
                 }
             }
         }

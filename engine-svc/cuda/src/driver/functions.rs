@@ -1,11 +1,12 @@
 //! The driver's functions, from the library that comes with the card.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::path::Path;
 
-use libloading::os::unix::{Library, RTLD_NOW, Symbol};
+use libloading::os::unix::{RTLD_NOW, Symbol};
 
 use super::DriverError;
-use crate::library::reason;
+use crate::library::Loaded;
 
 const LIBRARY: &str = "libcuda.so.1";
 
@@ -43,7 +44,7 @@ pub(super) struct Functions {
     pub unload: Symbol<unsafe extern "C" fn(Handle) -> c_int>,
     pub function: Symbol<unsafe extern "C" fn(*mut Handle, Handle, *const c_char) -> c_int>,
     pub launch: Symbol<LaunchKernel>,
-    _library: Library,
+    _library: Loaded<DriverError>,
 }
 
 type LaunchKernel = unsafe extern "C" fn(
@@ -64,50 +65,42 @@ impl Functions {
     /// Loads the library.
     pub fn load() -> Result<Self, DriverError> {
         // SAFETY: NVIDIA's driver; its initialisers do nothing that needs care.
-        let library = unsafe { Library::open(Some(LIBRARY), RTLD_NOW) };
-        let library = library.map_err(|error| DriverError::NoDriver(reason(&error)))?;
+        let library =
+            unsafe { Loaded::open(Path::new(LIBRARY), RTLD_NOW, |_, reason| DriverError::NoDriver(reason)) }?;
         // SAFETY: the types are those that cuda.h declares; the library is kept as long as they are.
         unsafe {
             Ok(Self {
-                init: symbol(&library, "cuInit")?,
-                error: symbol(&library, "cuGetErrorString")?,
-                device: symbol(&library, "cuDeviceGet")?,
-                name: symbol(&library, "cuDeviceGetName")?,
-                attribute: symbol(&library, "cuDeviceGetAttribute")?,
-                retain: symbol(&library, "cuDevicePrimaryCtxRetain")?,
-                release: symbol(&library, "cuDevicePrimaryCtxRelease_v2")?,
-                set_current: symbol(&library, "cuCtxSetCurrent")?,
-                synchronize: symbol(&library, "cuCtxSynchronize")?,
-                memory_info: symbol(&library, "cuMemGetInfo_v2")?,
-                alloc: symbol(&library, "cuMemAlloc_v2")?,
-                free: symbol(&library, "cuMemFree_v2")?,
-                fill: symbol(&library, "cuMemsetD8_v2")?,
-                copy_in: symbol(&library, "cuMemcpyHtoD_v2")?,
-                copy_out: symbol(&library, "cuMemcpyDtoH_v2")?,
-                queue_copy_in: symbol(&library, "cuMemcpyHtoDAsync_v2")?,
-                queue_copy_out: symbol(&library, "cuMemcpyDtoHAsync_v2")?,
-                queue_copy: symbol(&library, "cuMemcpyDtoDAsync_v2")?,
-                host_alloc: symbol(&library, "cuMemHostAlloc")?,
-                host_free: symbol(&library, "cuMemFreeHost")?,
-                event: symbol(&library, "cuEventCreate")?,
-                event_free: symbol(&library, "cuEventDestroy_v2")?,
-                event_record: symbol(&library, "cuEventRecord")?,
-                event_wait: symbol(&library, "cuEventSynchronize")?,
-                event_elapsed: symbol(&library, "cuEventElapsedTime")?,
-                load: symbol(&library, "cuModuleLoadData")?,
-                unload: symbol(&library, "cuModuleUnload")?,
-                function: symbol(&library, "cuModuleGetFunction")?,
-                launch: symbol(&library, "cuLaunchKernel")?,
+                init: library.function("cuInit")?,
+                error: library.function("cuGetErrorString")?,
+                device: library.function("cuDeviceGet")?,
+                name: library.function("cuDeviceGetName")?,
+                attribute: library.function("cuDeviceGetAttribute")?,
+                retain: library.function("cuDevicePrimaryCtxRetain")?,
+                release: library.function("cuDevicePrimaryCtxRelease_v2")?,
+                set_current: library.function("cuCtxSetCurrent")?,
+                synchronize: library.function("cuCtxSynchronize")?,
+                memory_info: library.function("cuMemGetInfo_v2")?,
+                alloc: library.function("cuMemAlloc_v2")?,
+                free: library.function("cuMemFree_v2")?,
+                fill: library.function("cuMemsetD8_v2")?,
+                copy_in: library.function("cuMemcpyHtoD_v2")?,
+                copy_out: library.function("cuMemcpyDtoH_v2")?,
+                queue_copy_in: library.function("cuMemcpyHtoDAsync_v2")?,
+                queue_copy_out: library.function("cuMemcpyDtoHAsync_v2")?,
+                queue_copy: library.function("cuMemcpyDtoDAsync_v2")?,
+                host_alloc: library.function("cuMemHostAlloc")?,
+                host_free: library.function("cuMemFreeHost")?,
+                event: library.function("cuEventCreate")?,
+                event_free: library.function("cuEventDestroy_v2")?,
+                event_record: library.function("cuEventRecord")?,
+                event_wait: library.function("cuEventSynchronize")?,
+                event_elapsed: library.function("cuEventElapsedTime")?,
+                load: library.function("cuModuleLoadData")?,
+                unload: library.function("cuModuleUnload")?,
+                function: library.function("cuModuleGetFunction")?,
+                launch: library.function("cuLaunchKernel")?,
                 _library: library,
             })
         }
     }
-}
-
-/// # Safety
-/// `T` is the function's type.
-unsafe fn symbol<T>(library: &Library, name: &'static str) -> Result<Symbol<T>, DriverError> {
-    // SAFETY: the caller vouches for the type.
-    let symbol = unsafe { library.get(name.as_bytes()) };
-    symbol.map_err(|error| DriverError::NoDriver(reason(&error)))
 }

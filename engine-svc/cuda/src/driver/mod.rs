@@ -62,6 +62,7 @@ pub struct Gpu(Arc<Context>);
 
 struct Context {
     functions: Functions,
+    ordinal: usize,
     device: c_int,
     /// The primary context, retained; null until it is.
     handle: Handle,
@@ -83,6 +84,7 @@ impl Gpu {
     pub fn open(ordinal: usize) -> Result<Self, DriverError> {
         let mut context = Context {
             functions: Functions::load()?,
+            ordinal,
             device: 0,
             handle: ptr::null_mut(),
             name: String::new(),
@@ -128,6 +130,11 @@ impl Gpu {
     pub fn use_here(&self) -> Result<(), DriverError> {
         // SAFETY: the context is retained.
         self.check("cuCtxSetCurrent", unsafe { (self.functions().set_current)(self.0.handle) })
+    }
+
+    /// Its number.
+    pub fn ordinal(&self) -> usize {
+        self.0.ordinal
     }
 
     /// As NVIDIA calls it.

@@ -16,7 +16,7 @@ use firstlight_kernels::pool::Pool;
 use super::options::CpuOptions;
 use super::{Backend, BackendError, Chunk, KvGeometry, ModelInfo, check_chunks};
 use crate::model::Decoder;
-use crate::weights::{LoadError, WeightSource, tokenizer_hash};
+use crate::weights::{LoadError, WeightSource};
 use ops::CpuOps;
 use step::{LogitRows, Step, sequences};
 
@@ -47,17 +47,12 @@ impl CpuBackend {
         let decoder = Decoder::load(&mut ops, source)?;
         ops.allocate_kv(layout.blocks);
         let info = ModelInfo {
-            name: config.name.clone(),
-            architecture: config.architecture.clone(),
             dtype: ops.dtype(),
             backend: "cpu",
-            tokenizer_hash: tokenizer_hash(source)?,
             device: ops.describe(),
-            vocab_size: config.vocab_size,
-            context_length: options.context_length.unwrap_or(usize::MAX).min(config.context_length),
-            eos_ids: config.eos_ids.clone(),
             weight_bytes: ops.weight_bytes(),
             threads: options.threads,
+            ..ModelInfo::of(source, options.context_length)?
         };
         let kv = KvGeometry {
             block_tokens: BLOCK_TOKENS,

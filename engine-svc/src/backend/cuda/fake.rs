@@ -10,7 +10,7 @@ use super::inputs::{DecodeInputs, PrefillInputs};
 
 const BLOCK: usize = 16;
 /// What each forward is said to take.
-pub const FORWARD_NS: u64 = 1000;
+const FORWARD_NS: u64 = 1000;
 
 /// What was asked, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use crate::backend::Chunk;
 use crate::sample::Sampling;
 
 /// Words (32 bits) of a row's sampling.
-const SAMPLING_WORDS: usize = size_of::<RowSampling>() / 4;
+pub(super) const SAMPLING_WORDS: usize = size_of::<RowSampling>() / 4;
 
 /// Where a decode row's token comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

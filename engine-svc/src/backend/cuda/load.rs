@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use firstlight_cuda::board::{Board, BoardError};
 use firstlight_cuda::kv::{BLOCK_TOKENS, KvLayout};
-use firstlight_cuda::source::{HEAD_DIMS, Number};
+use firstlight_cuda::source::HEAD_DIMS;
 use firstlight_proto::clock::Clock;
 
 use super::bucket::Buckets;
 use super::held::Shape;
-use super::inputs::{DecodeInputs, DecodeLayout};
+use super::inputs::DecodeLayout;
 use super::loaded::{LoadedModel, RowBuffers};
 use super::memory::{self, DeviceMemory, OutOfMemory};
 use super::ops::CudaOps;
@@ -20,7 +20,7 @@ use crate::backend::options::CudaOptions;
 use crate::backend::{KvGeometry, ModelInfo};
 use crate::model::Decoder;
 use crate::weights::config::{ModelConfig, Positions};
-use crate::weights::{self, LoadError, WeightSource};
+use crate::weights::{LoadError, WeightSource};
 
 /// Rows of a forward over prompts; more are cut into several.
 const PREFILL_ROWS: usize = 4096;
@@ -81,9 +81,8 @@ pub fn load<B: Board>(
 ) -> Result<CudaBackend<LoadedModel<B>>, CudaLoadError> {
     let config = source.config();
     check(config)?;
-    let device = board.describe();
-    let context_length = options.context_length.unwrap_or(usize::MAX).min(config.context_length);
-    let context_blocks = context_length.div_ceil(BLOCK_TOKENS);
+    let info = ModelInfo { device: board.describe(), ..ModelInfo::of(source, options.context_length)? };
+    let context_blocks = info.context_length.div_ceil(BLOCK_TOKENS);
     let buckets = Buckets::up_to(options.decode_rows);
     let kv = KvLayout { layers: config.layers, kv_heads: config.kv_heads, head_dim: config.head_dim };
     let limits = ForwardLimits {
@@ -107,37 +106,21 @@ pub fn load<B: Board>(
         let free = ops.board.memory().ok();
         CudaLoadError::Board { what: "weights on the GPU", source, free }
     })?;
-    tracing::info!(%device, bytes = ops.weight_bytes(), "weights on the GPU");
+    tracing::info!(device = info.device, bytes = ops.weight_bytes(), "weights on the GPU");
     let buffers = row_buffers(&mut ops, &buckets, context_blocks).map_err(at("buffers on the GPU"))?;
     let graphs = if options.graphs { buckets.sizes().len() } else { 0 };
     let blocks = place_kv(&mut ops, options, graphs as u64)?;
     let info = ModelInfo {
-        name: config.name.clone(),
-        architecture: config.architecture.clone(),
-        dtype: match options.number {
-            Number::Bf16 => "bf16".to_owned(),
-            Number::F16 => "f16".to_owned(),
-        },
+        dtype: options.number.name().to_lowercase(),
         backend: "cuda",
-        tokenizer_hash: weights::tokenizer_hash(source)?,
-        device,
-        vocab_size: config.vocab_size,
-        context_length,
-        eos_ids: config.eos_ids.clone(),
         weight_bytes: ops.weight_bytes(),
-        threads: 1,
+        ..info
     };
-    let (layout, scratch) = (buffers.layout, blocks as u32);
     let mut model = LoadedModel::new(decoder, ops, buffers).map_err(at("buffers on the host"))?;
     if options.graphs {
         let clock = Clock::new();
         let began = clock.now();
-        let padding = |bucket| {
-            let mut inputs = DecodeInputs::new(layout, scratch);
-            inputs.pad_to(bucket);
-            inputs
-        };
-        model.capture(padding, buckets.sizes()).map_err(at("decode graphs"))?;
+        model.capture(buckets.sizes(), blocks as u32).map_err(at("decode graphs"))?;
         let took = Duration::from_nanos(clock.now().since(began).unsigned_abs());
         tracing::info!(graphs, largest = buckets.largest(), ?took, "decode forwards captured");
     }

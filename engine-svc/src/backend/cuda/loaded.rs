@@ -69,17 +69,15 @@ impl<B: Board> LoadedModel<B> {
         Ok(Self { decoder, ops, buffers, graphs: HashMap::new(), slots })
     }
 
-    /// Captures the graphs of decode forwards of these sizes. Runs each once before: libraries set themselves up in
-    /// their first call, which cannot be recorded.
-    pub(super) fn capture(
-        &mut self,
-        padding: impl Fn(usize) -> DecodeInputs,
-        buckets: &[usize],
-    ) -> Result<(), BoardError> {
+    /// Captures the graphs of decode forwards of these sizes, over padding that writes to `scratch_block`. Runs each
+    /// once before: libraries set themselves up in their first call, which cannot be recorded.
+    pub(super) fn capture(&mut self, buckets: &[usize], scratch_block: u32) -> Result<(), BoardError> {
         // The largest first: what it needs serves the others.
+        let mut padding = DecodeInputs::new(self.buffers.layout, scratch_block);
         for &bucket in buckets.iter().rev() {
+            padding.pad_to(bucket);
             self.ops.board.use_here()?;
-            self.upload_rows(0, padding(bucket).words(), self.buffers.decode)?;
+            self.upload_rows(0, padding.words(), self.buffers.decode)?;
             self.run_decode(bucket)?;
             let slot = &mut self.slots[0];
             self.ops.board.record(&mut slot.ended)?;

@@ -9,7 +9,7 @@
 //! * [`memory`]: how many KV blocks fit
 //! * [`load`]: from weights to a model on a board
 //! * [`loaded`]: the model on a board, which is the real [`Device`]
-//! * `ops`, `held`, `rows`, `numbers`: its operations, what it holds, its rows, its numbers
+//! * `ops`, `held`, `rows`: its operations, what it holds, its rows
 //!
 //! A decode forward is followed at once by the next one over the same rows, before the host has seen its tokens: the
 //! device works while the step loop publishes and plans. What a sequence has not asked for by then, because it
@@ -25,7 +25,6 @@ pub mod inputs;
 pub mod load;
 pub mod loaded;
 pub mod memory;
-mod numbers;
 mod ops;
 mod rows;
 

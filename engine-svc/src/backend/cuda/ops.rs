@@ -4,8 +4,7 @@
 //! buffer of its own until the norm that follows takes it in, so that the stream is read and written once.
 
 use firstlight_cuda::arguments::{
-    Activation, DevicePtr, Embed, HeadNorm, Kv, KvAppendRope, Norm, PagedDecode, PagedPrefill, Pairing,
-    Sample,
+    Activation, DevicePtr, Embed, HeadNorm, KvAppendRope, Norm, PagedDecode, PagedPrefill, Pairing, Sample,
 };
 use firstlight_cuda::board::{Board, BoardError, Product};
 use firstlight_cuda::launch::{DecodeShape, Launch};
@@ -13,7 +12,6 @@ use firstlight_kernels::rope::RopePairing;
 use firstlight_kernels::rows::Heads;
 
 use super::held::{Buffer, INVARIANT_ROWS, Linear, NormWeights, Numbers, Rope, Shape};
-use super::numbers::narrow;
 use super::rows::{Attention, Rows};
 use crate::model::ops::{Ops, Role};
 use crate::weights::config::{self, ModelConfig};
@@ -57,7 +55,7 @@ impl<B: Board> CudaOps<B> {
         Ok(Self {
             board,
             shape,
-            scale_log2: (std::f64::consts::LOG2_E / (shape.kv.head_dim as f64).sqrt()) as f32,
+            scale_log2: shape.kv.scale_log2(),
             kv: 0,
             delta,
             delta_waits: false,
@@ -169,16 +167,6 @@ impl<B: Board> CudaOps<B> {
         self.launch(launch, &arguments);
     }
 
-    fn layer(&self, layer: usize) -> Kv {
-        let kv = &self.shape.kv;
-        Kv {
-            layer: DevicePtr::<u16>::at(self.kv).offset(layer * kv.layer_elements()),
-            block_stride: kv.block_elements() as i64,
-            kv_heads: kv.kv_heads as i32,
-            reserved: 0,
-        }
-    }
-
     /// Memory with these bytes; null where that failed.
     fn place(&mut self, bytes: &[u8]) -> u64 {
         self.place_chunks(bytes.len(), [bytes])
@@ -229,14 +217,14 @@ impl<B: Board> Ops for CudaOps<B> {
                 let mut numbers = Vec::with_capacity(rows_at_once * inputs);
                 for index in first..part.outputs.min(first + rows_at_once) {
                     part.read(index, &mut row);
-                    numbers.extend(row.iter().map(|&value| narrow(number, value)));
+                    numbers.extend(row.iter().map(|&value| number.narrow(value)));
                 }
                 Numbers(numbers)
             })
         });
         let weight = self.place_chunks(outputs * inputs * 2, chunks);
         let bias = bias.map(|bias| {
-            let numbers: Vec<u16> = bias.iter().map(|&value| narrow(number, value)).collect();
+            let numbers: Vec<u16> = bias.iter().map(|&value| number.narrow(value)).collect();
             self.place(bytemuck::cast_slice(&numbers))
         });
         Linear { weight, bias, inputs, outputs }
@@ -335,7 +323,7 @@ impl<B: Board> Ops for CudaOps<B> {
 
     fn attend(&mut self, layer: usize, rope: Option<&Rope>, step: &Rows, qkv: &mut Buffer, out: &mut Buffer) {
         out.rows = qkv.rows;
-        let (heads, kv) = (self.shape.heads, self.layer(layer));
+        let (heads, kv) = (self.shape.heads, self.shape.kv.layer(DevicePtr::at(self.kv), layer));
         let append = KvAppendRope {
             qkv: DevicePtr::at(qkv.at),
             kv,

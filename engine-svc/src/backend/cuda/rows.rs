@@ -1,8 +1,9 @@
 //! Where the rows of a forward lie on the board.
 
 use firstlight_cuda::arguments::{DevicePtr, PrefillTile, RowSampling};
+use firstlight_cuda::launch::PREFILL_TILE_ROWS;
 
-use super::inputs::{DecodeLayout, PrefillInputs};
+use super::inputs::{DecodeLayout, PrefillInputs, SAMPLING_WORDS};
 
 /// The columns of a forward's rows, by address.
 pub(super) struct Rows {
@@ -56,7 +57,8 @@ pub(super) fn decode_rows(base: u64, layout: &DecodeLayout, bucket: usize) -> Ro
 
 /// Words that [`prefill_rows`] takes, at most.
 pub(super) fn prefill_words(rows: usize, chunks: usize, context_blocks: usize) -> usize {
-    let columns = [4 * rows, 4 * (rows / 64 + chunks), chunks * context_blocks, 9 * chunks];
+    let tiles = rows / PREFILL_TILE_ROWS + chunks;
+    let columns = [4 * rows, TILE_WORDS * tiles, chunks * context_blocks, (1 + SAMPLING_WORDS) * chunks];
     columns.iter().sum::<usize>() + 8 * ALIGNED_WORDS
 }
 
@@ -85,6 +87,8 @@ pub(super) fn prefill_rows(base: u64, inputs: &PrefillInputs) -> (Rows, Vec<u32>
     (columns, words.words)
 }
 
+/// Words of a tile.
+const TILE_WORDS: usize = size_of::<PrefillTile>() / 4;
 /// Columns begin at multiples of 16 bytes.
 const ALIGNED_WORDS: usize = 4;
 
@@ -102,6 +106,6 @@ impl Words {
     }
 }
 
-fn tile_words(tile: &PrefillTile) -> [u32; 4] {
+fn tile_words(tile: &PrefillTile) -> [u32; TILE_WORDS] {
     [tile.first_row, tile.rows, tile.first_position, tile.sequence].map(|word| word as u32)
 }

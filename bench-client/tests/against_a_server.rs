@@ -58,6 +58,19 @@ async fn a_server_that_went_away_is_unavailable() {
     assert!(record.ended.is_some() && record.first_token().is_none());
 }
 
+#[tokio::test]
+async fn a_request_that_its_own_client_gives_up_is_cancelled() {
+    // Takes connections and says nothing.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = silent.local_addr().unwrap().to_string();
+    let common = Common { timeout: Some(std::time::Duration::from_millis(50)), ..Common::default() };
+    let clock = Clock::new();
+    let server = Firstlight::connect(&addr, 1, clock, common).await.unwrap();
+    let mut record = Record::new("r".into(), 0, 0, clock.now());
+    server.generate(ask(), &mut record, |_, _| {}).await;
+    assert!(matches!(record.outcome, Outcome::Failed { kind: "cancelled", .. }), "{:?}", record.outcome);
+}
+
 const COMPLETION: &str = "data: {\"choices\":[{\"text\":\" Paris\"}]}\n\ndata: {\"choices\":[{\"text\":\".\"}]}\n\n\
     data: {\"choices\":[],\"usage\":{\"prompt_tokens\":4,\"completion_tokens\":2}}\n\ndata: [DONE]\n\n";
 

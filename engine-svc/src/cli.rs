@@ -343,7 +343,8 @@ impl GpuArgs {
     /// When no flag says so and the user has no home.
     pub fn kernel_cache(&self) -> anyhow::Result<PathBuf> {
         let cache = || {
-            let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+            let base =
+                std::env::var_os("XDG_CACHE_HOME").filter(|folder| !folder.is_empty()).map(PathBuf::from);
             let base = base.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
             Some(base.join("firstlight/kernels"))
         };

@@ -1,9 +1,9 @@
 //! The one error table: every failure a caller can see, with its gRPC status, HTTP status, metrics
 //! label and machine-readable details.
 
-use std::{fmt, time::Duration};
+use std::{error::Error as _, fmt, time::Duration};
 
-use tonic::{Code, Status};
+use tonic::{Code, Status, TimeoutExpired};
 use tonic_types::{ErrorDetails, StatusExt};
 
 /// Domain of the `ErrorInfo` detail on every status.
@@ -128,15 +128,18 @@ impl Kind {
         self.row().3
     }
 
-    /// The kind a status belongs to: by its `ErrorInfo` when it is ours, else by its code. A connection
-    /// that broke is no bug of the server: its failure reaches us as INTERNAL or UNKNOWN made on this side.
+    /// The kind a status belongs to: by its `ErrorInfo` when it is ours, else by its code. A connection that broke is
+    /// no bug of the server, and no cancel of the caller's: it reaches us as INTERNAL, UNKNOWN or CANCELLED made on
+    /// this side.
     pub fn of(status: &Status) -> Self {
         let details = status.get_error_details();
         let ours = details.error_info().filter(|info| info.domain == DOMAIN);
         let by_label = ours.and_then(|info| TABLE.iter().find(|row| row.1 == info.reason));
         let by_code = || TABLE.iter().find(|row| row.2 == status.code());
         match by_label.or_else(by_code).map_or(Self::Bug, |row| row.0) {
-            Self::Bug if by_label.is_none() && made_by_transport(status) => Self::Unavailable,
+            Self::Bug | Self::Cancelled if by_label.is_none() && connection_broke(status) => {
+                Self::Unavailable
+            }
             kind => kind,
         }
     }
@@ -147,9 +150,17 @@ impl Kind {
 }
 
 /// A status that came over the wire has no source; one with a source stands for a failure of the
-/// connection, seen from this side of it.
-fn made_by_transport(status: &Status) -> bool {
-    std::error::Error::source(status).is_some()
+/// connection, seen from this side of it, unless this side itself gave up waiting.
+fn connection_broke(status: &Status) -> bool {
+    let mut source = status.source();
+    let broke = source.is_some();
+    while let Some(error) = source {
+        if error.is::<TimeoutExpired>() {
+            return false;
+        }
+        source = error.source();
+    }
+    broke
 }
 
 impl fmt::Display for Kind {
@@ -267,5 +278,9 @@ mod tests {
         let mut ours = Status::from(Failure::Bug { id: "7".into() });
         ours.set_source(std::sync::Arc::new(broken()));
         assert_eq!(Kind::of(&ours), Kind::Bug, "our own word counts");
+        let mut cancelled = Status::cancelled("operation was canceled");
+        assert_eq!(Kind::of(&cancelled), Kind::Cancelled, "the server itself said so");
+        cancelled.set_source(std::sync::Arc::new(broken()));
+        assert_eq!(Kind::of(&cancelled), Kind::Unavailable);
     }
 }

@@ -16,7 +16,7 @@ use firstlight_proto::{
 };
 use http::uri::PathAndQuery;
 use tonic::{
-    Code, Request, Status,
+    Request, Status,
     client::Grpc,
     metadata::{Ascii, MetadataKey, MetadataValue},
     transport::{Channel, Endpoint},
@@ -132,7 +132,6 @@ impl Firstlight {
         record.outcome = match self.stream(ask, record, &mut on_message).await {
             Ok(()) => Outcome::Finished,
             Err(status) => {
-                let status = lost_or_said(status);
                 Outcome::Failed { kind: Kind::of(&status).label(), message: status.message().to_owned() }
             }
         };
@@ -203,14 +202,5 @@ impl Firstlight {
             request.set_timeout(timeout);
         }
         request
-    }
-}
-
-/// What the server said, or that the connection was lost: the transport calls a request cancelled that was under way
-/// on a connection that closed, and such a status has a cause of its own.
-fn lost_or_said(status: Status) -> Status {
-    match status.code() == Code::Cancelled && std::error::Error::source(&status).is_some() {
-        true => Status::unavailable(format!("connection lost: {}", status.message())),
-        false => status,
     }
 }

@@ -11,10 +11,12 @@ use crate::{
     report::costs::{self, Costs},
     whatif::{
         arrivals::{self, Planned},
-        budgets, figures,
+        budgets,
+        figures::{self, BEYOND_REACH},
         model::Model,
         page::{Report, Tried},
-        predict::predict,
+        predict::{Prediction, predict},
+        reach::Reach,
         replay::Scenario,
         search::search,
         verify::{self, Live},
@@ -50,6 +52,11 @@ pub async fn whatif(flags: &WhatIfFlags) -> anyhow::Result<()> {
         let budget = budgets::apply(&report.base, &change)?;
         let scenario = scenario(flags, &planned, &report.model, &budget);
         let predicted = predict(scenario, &report.model, flags.replays)?;
+        report.notes.extend(beyond_reach(
+            &budgets::words(&report.base, &change),
+            &predicted,
+            report.model.reach,
+        ));
         report.budgets.push(Tried { change, predicted, live: Vec::new() });
     }
     if flags.verify {
@@ -114,7 +121,7 @@ fn scenario<'a>(
     model: &'a Model,
     budget: &'a budgets::Applied,
 ) -> Scenario<'a> {
-    Scenario { planned, engines: &model.engines, budget, slo: flags.slo }
+    Scenario { planned, engines: &model.engines, budget, reach: model.reach, slo: flags.slo }
 }
 
 async fn run_live(flags: &WhatIfFlags, report: &mut Report) -> anyhow::Result<()> {
@@ -132,6 +139,22 @@ async fn run_live(flags: &WhatIfFlags, report: &mut Report) -> anyhow::Result<()
         }
     }
     Ok(())
+}
+
+/// Less of the forwards' time than this, in percent, may be spent beyond what was recorded without a word.
+const BEYOND_REACH_PERCENT: f64 = 5.0;
+
+/// What to know of a prediction that rests on forwards larger than any that was recorded.
+fn beyond_reach(budget: &str, predicted: &Prediction, reach: Reach) -> Option<String> {
+    let percent = predicted.get(BEYOND_REACH)?.value;
+    let Reach { prefill, decode } = reach;
+    (percent > BEYOND_REACH_PERCENT).then(|| {
+        format!(
+            "{budget}: {percent:.0} % of the forwards' time is in forwards larger than any recorded ({} prompts, {} \
+             prompt tokens, {} decode rows); record some that large, and give --forwards again",
+            prefill.prefill_rows, prefill.prefill_tokens, decode.decode_rows
+        )
+    })
 }
 
 /// What has to be known to trust the prediction.

@@ -28,6 +28,9 @@ pub fn put(figures: &mut Figures, name: &str, of: &Percentiles) {
     }
 }
 
+/// Name of the figure that holds how much of the forwards' time a replay spent beyond what was recorded, percent.
+pub const BEYOND_REACH: &str = "beyond_recorded_percent";
+
 /// Name of the figure that holds the mean queue wait of a cause.
 pub fn of_cause(label: &str) -> String {
     format!("cause_{label}_ms")

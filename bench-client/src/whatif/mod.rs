@@ -5,6 +5,7 @@
 //! - [`arrivals`]: what arrives, from a recording or a trace
 //! - [`model`]: costs from recorded forwards, and how sure they are
 //! - [`noise`]: the same costs with the noise that was measured
+//! - [`reach`]: the largest forwards that costs were fitted to, and what lies beyond them
 //! - [`replay`]: one replay, and what it adds up to
 //! - [`predict`](mod@predict): many replays with noise: figures with intervals
 //! - [`figures`]: named figures, measured or predicted
@@ -22,6 +23,7 @@ pub mod model;
 pub mod noise;
 pub mod page;
 pub mod predict;
+pub mod reach;
 pub mod replay;
 pub mod search;
 pub mod verify;

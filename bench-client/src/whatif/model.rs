@@ -12,7 +12,10 @@ use scheduler_svc::{
     replay::{EngineShape, Wire},
 };
 
-use super::noise::{BLOCK, Noisy, NoisyWire, Recorded};
+use super::{
+    noise::{BLOCK, Noisy, NoisyWire, Recorded},
+    reach::Reach,
+};
 use crate::{
     load::random::Random,
     report::costs::{Costs, Delays, EngineLine, ForwardLine, PairShape},
@@ -33,6 +36,8 @@ pub struct Model {
     pub prefill: Quality,
     /// How well it tells the others.
     pub decode: Quality,
+    /// The largest forwards that it was made from.
+    pub reach: Reach,
     forwards: Vec<Observed>,
     hand_overs: Arc<Recorded>,
 }
@@ -58,7 +63,8 @@ impl Model {
             back: median(&hand_overs.back),
             turnaround: median(&hand_overs.turnaround),
         };
-        Ok(Self { engines, wire, delays: pair.delays, cost, prefill, decode, forwards, hand_overs })
+        let reach = Reach::of(&forwards);
+        Ok(Self { engines, wire, delays: pair.delays, cost, prefill, decode, reach, forwards, hand_overs })
     }
 
     /// So many engines like those recorded, in turn.

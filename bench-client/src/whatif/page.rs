@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     budgets,
-    figures::{self, Figures, of_cause},
+    figures::{self, BEYOND_REACH, Figures, of_cause},
     judged::{self, Judged},
     model::Model,
     predict::{Interval, Prediction},
@@ -46,7 +46,7 @@ impl Tried {
 }
 
 /// Lines of a page, each a figure and its label; causes come after the queue wait.
-const FIGURES: [(&str, &str); 15] = [
+const FIGURES: [(&str, &str); 16] = [
     ("ttft_mean_ms", "TTFT mean"),
     ("ttft_p50_ms", "TTFT p50"),
     ("ttft_p95_ms", "TTFT p95"),
@@ -62,6 +62,7 @@ const FIGURES: [(&str, &str); 15] = [
     ("output_tokens_per_s", "Tokens/s"),
     ("goodput_percent", "Goodput %"),
     ("failed", "Failed"),
+    (BEYOND_REACH, "Beyond recorded %"),
 ];
 
 impl Report {

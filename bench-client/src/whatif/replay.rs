@@ -13,7 +13,8 @@ use scheduler_svc::{
 use super::{
     arrivals::Planned,
     budgets::Applied,
-    figures::{Figures, of_cause, put},
+    figures::{BEYOND_REACH, Figures, of_cause, put},
+    reach::{Measured, Reach},
 };
 use crate::report::{
     slo::{Judged, Slo},
@@ -29,6 +30,8 @@ pub struct Scenario<'a> {
     pub engines: &'a [EngineShape],
     /// The budget in force.
     pub budget: &'a Applied,
+    /// The largest forwards that its costs were fitted to.
+    pub reach: Reach,
     /// Objectives to count requests by.
     pub slo: Option<Slo>,
 }
@@ -44,7 +47,8 @@ where
 {
     let start = scenario.planned.first().map_or(Stamp::from_ns(0), |planned| planned.queued);
     let Applied { budget, classes } = scenario.budget;
-    let mut world = World::new(budget.clone(), wire, cost, Seen::new(), start)?;
+    let cost = Measured::new(cost, scenario.reach);
+    let mut world = World::new(budget.clone(), wire, cost.clone(), Seen::new(), start)?;
     for shape in scenario.engines {
         world.attach(*shape);
     }
@@ -59,7 +63,9 @@ where
         })
         .collect();
     world.run_out();
-    Ok(add_up(scenario, &keys, &world.into_observer()))
+    let mut figures = add_up(scenario, &keys, &world.into_observer());
+    figures.insert(BEYOND_REACH.to_owned(), cost.percent_beyond());
+    Ok(figures)
 }
 
 /// What is kept of a replay.
@@ -233,7 +239,7 @@ mod tests {
         let budget = Applied { budget, ..Applied::default() };
         let wire = Wire { dispatch: Duration::from_micros(100), ..Wire::default() };
         let slo = Some("ttft=1s".parse().unwrap());
-        let scenario = Scenario { planned, engines, budget: &budget, slo };
+        let scenario = Scenario { planned, engines, budget: &budget, reach: Reach::default(), slo };
         replay(scenario, CostModel::default(), wire).unwrap()
     }
 
@@ -274,6 +280,12 @@ mod tests {
         let slow = figures(&burst(64), &[engine()], 4)["queue_wait_mean_ms"];
         assert!(figures(&burst(64), &[engine()], 64)["queue_wait_mean_ms"] < 0.5 * slow);
         assert!(figures(&burst(64), &[engine(); 4], 4)["queue_wait_mean_ms"] < 0.5 * slow);
+    }
+
+    #[test]
+    fn a_replay_tells_how_much_of_it_is_beyond_what_was_recorded() {
+        let told = figures(&burst(1), &[engine()], 16);
+        assert_eq!(told[BEYOND_REACH], 100.0, "nothing was recorded");
     }
 
     #[test]

@@ -51,7 +51,7 @@ async fn load(held: usize, streams: usize, tokens: usize) -> anyhow::Result<(Vec
     let bench = null_bench(clock, CHANNELS, held, stop).await?;
     let plan = |requests: usize| Plan {
         due: Due::At(vec![0; requests]),
-        asks: vec![Ask { prompt: Prompt::Ids(vec![1]), max_new_tokens: tokens as u32 }; requests],
+        asks: vec![Ask::new(Prompt::Ids(vec![1]), tokens as u32); requests],
         max_concurrency: None,
         hang_ups: None,
         id_prefix: "receive".to_owned(),

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 const TOKENS: u32 = 5;
 
 fn ask() -> Ask {
-    Ask { prompt: Prompt::Text("Hello".into()), max_new_tokens: TOKENS }
+    Ask::new(Prompt::Text("Hello".into()), TOKENS)
 }
 
 #[tokio::test(flavor = "multi_thread")]

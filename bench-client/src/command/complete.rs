@@ -35,7 +35,7 @@ pub async fn complete(flags: CompleteFlags) -> anyhow::Result<()> {
 
     let as_ids = flags.token_ids.is_some();
     let prompt = flags.token_ids.map_or(Prompt::Text(flags.prompt.unwrap_or_default()), Prompt::Ids);
-    let ask = Ask { prompt, max_new_tokens: flags.max_new_tokens };
+    let ask = Ask::new(prompt, flags.max_new_tokens);
     let mut record = Record::new(Uuid::now_v7().to_string(), 0, 0, clock.now());
     let mut out = io::stdout();
     let show = |_: &Record, message: &Message<'_>| {

@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn another_time_prompt_or_length_is_another_request() {
-        let ask = |text: &str, max_new_tokens| Ask { prompt: Prompt::Text(text.into()), max_new_tokens };
+        let ask = |text: &str, max_new_tokens| Ask::new(Prompt::Text(text.into()), max_new_tokens);
         let one = |due_ns, ask: Ask| fingerprints(&Due::At(vec![due_ns]), &[ask])[0];
         let first = one(0, ask("Hello", 4));
         assert_eq!(first, one(0, ask("Hello", 4)));

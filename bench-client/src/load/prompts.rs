@@ -30,7 +30,7 @@ impl Prompts {
     /// The request `index` of pass `pass`; warm-ups and repeats are passes of `per_pass` requests.
     pub fn ask(&self, pass: usize, index: usize, per_pass: usize) -> Ask {
         let mut ask = match &self.source {
-            Source::Same(prompt) => Ask { prompt: prompt.clone(), max_new_tokens: self.max_new_tokens },
+            Source::Same(prompt) => Ask::new(prompt.clone(), self.max_new_tokens),
             Source::Dataset(rows) => rows.ask(pass, index, self.vocab_size, self.max_new_tokens),
         };
         if self.unique {

@@ -71,7 +71,7 @@ pub async fn check(clock: Clock, due: &Due, channels: usize) -> anyhow::Result<O
     };
     let plan = |name: &str, due: Due, count: usize| Plan {
         due,
-        asks: vec![Ask { prompt: Prompt::Ids(vec![1]), max_new_tokens: 1 }; count],
+        asks: vec![Ask::new(Prompt::Ids(vec![1]), 1); count],
         max_concurrency: None,
         hang_ups: None,
         id_prefix: name.to_owned(),

@@ -23,7 +23,7 @@ use tonic::{
 };
 
 use super::{
-    Arrival, Ask, Outcome, Prompt, Record,
+    Arrival, Ask, Caller, Outcome, Prompt, Record,
     codec::{Stamped, StampedCodec},
 };
 
@@ -42,9 +42,9 @@ pub struct Common {
     pub no_prefix_cache: bool,
     /// Requests whose timelines the scheduler is to withhold.
     pub omit_timelines: Share,
-    /// Deadline of each request.
+    /// Deadline of each request; else its caller's.
     pub timeout: Option<Duration>,
-    /// Metadata of each request, such as `x-tenant`.
+    /// Metadata of each request, such as `x-tenant`, whoever its caller is.
     pub metadata: Vec<(MetadataKey<Ascii>, MetadataValue<Ascii>)>,
 }
 
@@ -145,7 +145,7 @@ impl Firstlight {
         on_message: &mut impl FnMut(&Record, &Message<'_>),
     ) -> Result<(), Status> {
         let channel = self.channels[self.next.fetch_add(1, Ordering::Relaxed) % self.channels.len()].clone();
-        let request = self.request(ask, &record.id);
+        let request = self.request(ask, &record.id)?;
         let mut grpc = Grpc::new(channel);
         let codec = StampedCodec::<GenerateRequest, GenerateResponse>::new(self.clock);
         let encoded = codec.encoded();
@@ -179,7 +179,7 @@ impl Firstlight {
         if finished { Ok(()) } else { Err(Status::internal("the stream ended without a final message")) }
     }
 
-    fn request(&self, ask: Ask, id: &str) -> Request<GenerateRequest> {
+    fn request(&self, ask: Ask, id: &str) -> Result<Request<GenerateRequest>, Status> {
         let common = &self.common;
         let mut request = Request::new(GenerateRequest {
             request_id: id.to_owned(),
@@ -195,12 +195,19 @@ impl Firstlight {
             omit_timeline: common.omit_timelines.takes(Loss::Timeline, id),
             no_prefix_cache: common.no_prefix_cache,
         });
-        for (key, value) in &common.metadata {
-            request.metadata_mut().insert(key.clone(), value.clone());
+        let Caller { tenant, class, timeout } = ask.caller;
+        let metadata = request.metadata_mut();
+        for (key, value) in [("x-tenant", tenant), ("x-class", class)] {
+            let Some(value) = value else { continue };
+            let value = value.parse().map_err(|_| Status::invalid_argument(format!("{key}: {value:?}")))?;
+            metadata.insert(key, value);
         }
-        if let Some(timeout) = common.timeout {
+        for (key, value) in &common.metadata {
+            metadata.insert(key.clone(), value.clone());
+        }
+        if let Some(timeout) = common.timeout.or(timeout) {
             request.set_timeout(timeout);
         }
-        request
+        Ok(request)
     }
 }

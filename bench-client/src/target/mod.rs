@@ -5,6 +5,8 @@
 //! - [`openai`]: HTTP to any OpenAI-compatible server; [`sse`]: its streams; [`https`]: its connections
 //! - [`codec`]: stamps messages where they enter and leave the transport
 
+use std::time::Duration;
+
 pub mod codec;
 pub mod firstlight;
 pub mod https;
@@ -23,6 +25,26 @@ pub struct Ask {
     pub prompt: Prompt,
     /// Most tokens to generate, ≥ 1.
     pub max_new_tokens: u32,
+    /// On whose behalf.
+    pub caller: Caller,
+}
+
+impl Ask {
+    /// Asks on nobody's behalf.
+    pub fn new(prompt: Prompt, max_new_tokens: u32) -> Self {
+        Self { prompt, max_new_tokens, caller: Caller::default() }
+    }
+}
+
+/// What admission goes by besides lengths, of one request; scheduler-svc is told, no other server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Caller {
+    /// `x-tenant`.
+    pub tenant: Option<String>,
+    /// `x-class`.
+    pub class: Option<String>,
+    /// How long it waits.
+    pub timeout: Option<Duration>,
 }
 
 /// A prompt as text or as token ids.

@@ -90,7 +90,7 @@ pub fn made_up(
                 Input::Blocks { tokens: prefix + tokens, ids: ids.collect(), block: prefix }
             }
         };
-        Row { at_ns: None, input, output_tokens: output.map(|o| o.draw(&mut random)) }
+        Row { output_tokens: output.map(|o| o.draw(&mut random)), ..Row::new(input) }
     };
     (0..count).map(row).collect()
 }

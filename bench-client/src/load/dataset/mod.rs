@@ -16,7 +16,7 @@ use std::path::Path;
 use anyhow::Context as _;
 
 use super::random::Random;
-use crate::target::{Ask, Prompt};
+use crate::target::{Ask, Caller, Prompt};
 
 /// Ids below this are often special tokens; made-up prompts keep clear of them where they can.
 const SPECIAL_IDS: u32 = 256;
@@ -30,6 +30,15 @@ pub struct Row {
     pub input: Input,
     /// Tokens to generate, when it was recorded.
     pub output_tokens: Option<u32>,
+    /// On whose behalf, when it was recorded.
+    pub caller: Caller,
+}
+
+impl Row {
+    /// A prompt of which nothing else was recorded.
+    pub fn new(input: Input) -> Self {
+        Self { at_ns: None, input, output_tokens: None, caller: Caller::default() }
+    }
 }
 
 /// What is known of a prompt.
@@ -128,7 +137,8 @@ impl Dataset {
                 Prompt::Ids(all)
             }
         };
-        Ask { prompt, max_new_tokens: row.output_tokens.unwrap_or(default_output).max(1) }
+        let max_new_tokens = row.output_tokens.unwrap_or(default_output).max(1);
+        Ask { prompt, max_new_tokens, caller: row.caller.clone() }
     }
 }
 
@@ -203,7 +213,7 @@ pub fn read(path: &Path) -> anyhow::Result<String> {
 /// A prompt per line; empty lines are skipped.
 pub fn lines(text: &str) -> Vec<Row> {
     let lines = text.lines().filter(|line| !line.trim().is_empty());
-    lines.map(|l| Row { at_ns: None, input: Input::Text(l.to_owned()), output_tokens: None }).collect()
+    lines.map(|l| Row::new(Input::Text(l.to_owned()))).collect()
 }
 
 #[cfg(test)]

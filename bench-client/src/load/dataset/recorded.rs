@@ -1,9 +1,12 @@
 //! What `run --jsonl-out` wrote, read back: the same arrivals and lengths, to replay live or in virtual time.
 
+use std::time::Duration;
+
 use anyhow::Context as _;
 use serde::Deserialize;
 
 use super::{Input, Row};
+use crate::target::Caller;
 
 /// A line of the recording: what a replay needs of it, and what it is compared with. Times are ms.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -64,6 +67,15 @@ impl Line {
         }
     }
 
+    /// On whose behalf it was. A tenant is only known apart from others: it gets a name that tells as much.
+    fn caller(&self) -> Caller {
+        Caller {
+            tenant: self.tenant.filter(|&tenant| tenant != 0).map(|tenant| format!("recorded-{tenant:08x}")),
+            class: self.class.clone().filter(|class| !class.is_empty()),
+            timeout: self.timeout_ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok()),
+        }
+    }
+
     /// Tokens it was allowed to generate, at least those it did.
     pub fn max_new(&self) -> u32 {
         self.max_new_tokens.max(self.output_tokens).max(1)
@@ -101,6 +113,7 @@ pub fn rows(text: &str) -> anyhow::Result<Vec<Row>> {
             at_ns: Some(line.submit_start_ns - first),
             input: Input::Tokens(line.prompt_tokens? as usize),
             output_tokens: Some(line.output_tokens.max(1)),
+            caller: line.caller(),
         })
     });
     Ok(rows.collect())
@@ -111,7 +124,7 @@ mod tests {
     use super::*;
 
     const LINES: &str = r#"{"run":0,"outcome":"finished","submit_start_ns":2000,"prompt_tokens":9,"output_tokens":4,"max_new_tokens":8,"ttft_ms":1.5,"sent_ns":2100,"client_lag_ms":0.1,"ingress_ms":0.2,"accept_ms":0.3,"cause_batch_size_ms":0.7}
-{"run":0,"outcome":"finished","submit_start_ns":1000,"prompt_tokens":5,"output_tokens":2}
+{"run":0,"outcome":"finished","submit_start_ns":1000,"prompt_tokens":5,"output_tokens":2,"tenant":7,"class":"batch","timeout_ms":250}
 {"run":0,"outcome":"full","submit_start_ns":1500,"prompt_tokens":null,"output_tokens":0}
 "#;
 
@@ -120,6 +133,17 @@ mod tests {
         let rows = rows(LINES).unwrap();
         let as_sent: Vec<_> = rows.iter().map(|r| (r.at_ns, r.input.clone(), r.output_tokens)).collect();
         assert_eq!(as_sent, [(Some(0), Input::Tokens(5), Some(2)), (Some(1000), Input::Tokens(9), Some(4))]);
+    }
+
+    #[test]
+    fn a_recording_is_sent_again_on_behalf_of_the_same_callers() {
+        let rows = rows(LINES).unwrap();
+        let told = Caller {
+            tenant: Some("recorded-00000007".into()),
+            class: Some("batch".into()),
+            timeout: Some(Duration::from_millis(250)),
+        };
+        assert_eq!([&rows[0].caller, &rows[1].caller], [&told, &Caller::default()]);
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub fn rows(text: &str) -> anyhow::Result<Vec<Row>> {
             }
             so_far.push_str(&turn.value);
             if from_human && !so_far.trim().is_empty() {
-                rows.push(Row { at_ns: None, input: Input::Text(so_far.clone()), output_tokens: None });
+                rows.push(Row::new(Input::Text(so_far.clone())));
             }
         }
     }

@@ -27,7 +27,11 @@ pub fn mooncake(text: &str) -> anyhow::Result<Vec<Row>> {
         let m: Mooncake =
             serde_json::from_str(line).with_context(|| format!("line {} is no Mooncake row", i + 1))?;
         let input = Input::Blocks { tokens: m.input_length, ids: m.hash_ids, block: MOONCAKE_BLOCK };
-        Ok(Row { at_ns: Some(m.timestamp * 1_000_000), input, output_tokens: Some(m.output_length) })
+        Ok(Row {
+            at_ns: Some(m.timestamp * 1_000_000),
+            output_tokens: Some(m.output_length),
+            ..Row::new(input)
+        })
     };
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     from_first(lines.map(parse).collect::<anyhow::Result<_>>()?)
@@ -76,7 +80,7 @@ fn csv(
         };
         if input > 0 && output > 0 {
             let input = Input::Tokens(input as usize);
-            rows.push(Row { at_ns: Some(at_ns), input, output_tokens: Some(output) });
+            rows.push(Row { at_ns: Some(at_ns), output_tokens: Some(output), ..Row::new(input) });
         }
     }
     from_first(rows)

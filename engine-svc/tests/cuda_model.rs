@@ -31,6 +31,7 @@ const CUDA: CudaOptions = CudaOptions {
     decode_rows: 4,
     graphs: true,
     batch_invariant: false,
+    nvtx: false,
 };
 
 /// A small model whose weights are large enough to have opinions.

@@ -27,7 +27,7 @@ pack() {
     for architecture in $ARCHITECTURES; do
         "$folder/check_on_gpu" compile "$architecture" "$folder/cubins" "$nvrtc"
     done
-    cp "$here/check.sh" "$here/serve.sh" "$here/floor.py" "$folder/tests/gpu/"
+    cp "$here/check.sh" "$here/serve.sh" "$here/floor.py" "$here/peer.py" "$folder/tests/gpu/"
     cp -r --parents scripts/pair.sh scripts/free_ports.py "$folder/"
     tar -czf "$1" -C "$folder" .
     echo "check.sh: $1, $(du -h "$1" | cut -f1)"

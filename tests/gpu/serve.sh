@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # serve.sh RESULTS CUBINS: the engine on GPU 0 in the whole pair, GPT-2's shape with random weights. Checks that graphs
 # change no token, and with --batch-invariant neighbours neither; counts how far the CPU says the same; then runs the
-# seed's workloads and sets forward times beside the least that memory allows. Wants to be run where check.sh put it.
+# seed's workloads, says what --batch-invariant costs, sets forward times beside the least that memory allows, and runs
+# the same work through transformers where this python has it. Wants to be run where check.sh put it.
 set -euo pipefail
 . scripts/pair.sh
 results=$1 cubins=$2
@@ -57,6 +58,7 @@ load neighbours 64 64 --quiet &
 says "$results/among.txt"
 wait $!
 same alone.txt among.txt "--batch-invariant, alone and among 64"
+load seed-64-invariant 64 64 --repeat-runs 3
 stop_services
 
 start_pair "$results/graphs" --backend cuda "${gpt2[@]}" --
@@ -67,4 +69,12 @@ load seed-256 256 64 --repeat-runs 3
 load seed-256-wide 256 256 --repeat-runs 3
 load seed-64 64 64 --repeat-runs 3
 python3 tests/gpu/floor.py "$ENGINE_METRICS" | tee "$results/forwards.json"
+stop_services
+python3 - "$results" <<'END'
+import json, sys
+of = lambda name: json.load(open(f"{sys.argv[1]}/{name}.json"))["throughput"]["output_tokens_per_s"]
+plain, invariant = of("seed-64"), of("seed-64-invariant")
+print(f"serve.sh: --batch-invariant: {invariant:.0f} of {plain:.0f} tokens/s, {100 * (1 - invariant / plain):.1f} % less")
+END
+python3 tests/gpu/peer.py | tee "$results/transformers.json"
 exit "$wrong"

@@ -9,6 +9,7 @@
 //! - [`source`]: the sources, in modules that are compiled together
 //! - [`tiles`]: the rows of a prefill forward in tiles of one sequence each
 //! - [`nvrtc`]: the run-time compiler, loaded when it is needed
+//! - [`nvtx`]: names for a profiler, loaded when they are asked for
 //! - [`driver`]: a GPU, its memory, and modules on it, loaded when it is needed
 //! - [`cache`]: compiled modules on disk
 //! - [`board`]: what kernels and multiplications run on
@@ -26,6 +27,7 @@ pub mod kv;
 pub mod launch;
 mod library;
 pub mod nvrtc;
+pub mod nvtx;
 pub mod source;
 pub mod tiles;
 #[cfg(feature = "torch")]

@@ -39,6 +39,8 @@ pub struct CudaOptions {
     pub graphs: bool,
     /// Whether a request's tokens may not depend on its neighbours.
     pub batch_invariant: bool,
+    /// Whether forwards are named for a profiler.
+    pub nvtx: bool,
 }
 
 /// Type of weights, keys and values; sums are always 32-bit floats.

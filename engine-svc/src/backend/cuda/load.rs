@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use firstlight_cuda::board::{Board, BoardError};
 use firstlight_cuda::kv::{BLOCK_TOKENS, KvLayout};
+use firstlight_cuda::nvtx::{NvtxError, Ranges};
 use firstlight_cuda::source::HEAD_DIMS;
 use firstlight_proto::clock::Clock;
 
@@ -48,6 +49,9 @@ pub enum CudaLoadError {
         /// What it would have to be.
         need: &'static str,
     },
+    /// Nothing can be named for a profiler.
+    #[error(transparent)]
+    Nvtx(#[from] NvtxError),
     /// It does not fit.
     #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),
@@ -81,6 +85,7 @@ pub fn load<B: Board>(
 ) -> Result<CudaBackend<LoadedModel<B>>, CudaLoadError> {
     let config = source.config();
     check(config)?;
+    let ranges = if options.nvtx { Ranges::load()? } else { Ranges::off() };
     let info = ModelInfo { device: board.describe(), ..ModelInfo::of(source, options.context_length)? };
     let context_blocks = info.context_length.div_ceil(BLOCK_TOKENS);
     let buckets = Buckets::up_to(options.decode_rows);
@@ -116,7 +121,7 @@ pub fn load<B: Board>(
         weight_bytes: ops.weight_bytes(),
         ..info
     };
-    let mut model = LoadedModel::new(decoder, ops, buffers).map_err(at("buffers on the host"))?;
+    let mut model = LoadedModel::new(decoder, ops, buffers, ranges).map_err(at("buffers on the host"))?;
     if options.graphs {
         let clock = Clock::new();
         let began = clock.now();

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use firstlight_cuda::board::{Board, BoardError};
+use firstlight_cuda::nvtx::Ranges;
 
 use super::device::{Device, DeviceError, Sampled, Ticket};
 use super::inputs::{DecodeInputs, DecodeLayout, PrefillInputs};
@@ -24,6 +25,7 @@ pub struct LoadedModel<B: Board> {
     /// By bucket; none where forwards run eagerly.
     graphs: HashMap<usize, B::Graph>,
     slots: Vec<Slot<B>>,
+    ranges: Ranges,
 }
 
 /// Where rows and the tokens of prompts lie on the board.
@@ -52,6 +54,7 @@ impl<B: Board> LoadedModel<B> {
         decoder: Decoder<CudaOps<B>>,
         mut ops: CudaOps<B>,
         buffers: RowBuffers,
+        ranges: Ranges,
     ) -> Result<Self, BoardError> {
         let words = buffers.layout.all_words().max(buffers.prefill_words);
         let tokens = ops.shape().logit_rows;
@@ -66,7 +69,7 @@ impl<B: Board> LoadedModel<B> {
             })
         });
         let slots = slots.collect::<Result<_, BoardError>>()?;
-        Ok(Self { decoder, ops, buffers, graphs: HashMap::new(), slots })
+        Ok(Self { decoder, ops, buffers, graphs: HashMap::new(), slots, ranges })
     }
 
     /// Captures the graphs of decode forwards of these sizes, over padding that writes to `scratch_block`. Runs each
@@ -77,6 +80,7 @@ impl<B: Board> LoadedModel<B> {
         for &bucket in buckets.iter().rev() {
             padding.pad_to(bucket);
             self.ops.board.use_here()?;
+            let _range = self.ranges.open_range(|| format!("capture {bucket} rows"));
             self.upload_rows(0, padding.words(), self.buffers.decode)?;
             self.run_decode(bucket)?;
             let slot = &mut self.slots[0];
@@ -168,14 +172,20 @@ impl<B: Board> LoadedModel<B> {
 
 impl<B: Board> Device for LoadedModel<B> {
     fn decode(&mut self, ticket: Ticket, inputs: &DecodeInputs) -> Result<(), DeviceError> {
+        let (rows, bucket) = (inputs.rows(), inputs.bucket());
+        let _range =
+            self.ranges.open_range(|| format!("forward {}: decode {rows} of {bucket} rows", ticket.0));
         Ok(self.queue_decode(ticket, inputs)?)
     }
 
     fn prefill(&mut self, ticket: Ticket, inputs: &PrefillInputs) -> Result<(), DeviceError> {
+        let tokens = inputs.tokens.len();
+        let _range = self.ranges.open_range(|| format!("forward {}: prefill {tokens} tokens", ticket.0));
         Ok(self.queue_prefill(ticket, inputs)?)
     }
 
     fn tokens(&mut self, ticket: Ticket) -> Result<Sampled, DeviceError> {
+        let _range = self.ranges.open_range(|| format!("forward {}: wait", ticket.0));
         Ok(self.collect(ticket)?)
     }
 

@@ -1,6 +1,9 @@
 //! Every metric of the engine, declared in one place, and the handles the step loop keeps of them.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use firstlight_proto::{
     error::Kind as ErrorKind,
@@ -11,7 +14,7 @@ use firstlight_sim::{
     planner::{End, ForwardKind, ForwardPlan},
     wait::EngineWait,
 };
-use metrics::{Counter, Gauge, Histogram, Unit, counter, gauge, histogram};
+use metrics::{Histogram, Unit, counter, gauge, histogram};
 
 /// Forwards take from microseconds (sim) to seconds (long prompts on a CPU).
 const FORWARD_BUCKETS: &[f64] =
@@ -119,29 +122,79 @@ pub const METRICS: &[Metric] = &[
         "Spans dropped because a watcher was slow."),
 ];
 
-/// The step loop's handles: made once, so that no label is looked up on the hot path.
+/// Totals and levels. The step loop counts in plain numbers and copies them, once per forward, to where a scrape finds
+/// them ([`LiveCounts`]): handles of the recorder lie apart in memory, and touching each costs more than the counting.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub(crate) kv_blocks: u64,
+    pub(crate) kv_blocks_free: u64,
+    pub(crate) kv_blocks_cached: u64,
+    pub(crate) active: u64,
+    pub(crate) prefilling: u64,
+    pub(crate) inbox: u64,
+    pub(crate) attachments: u64,
+    pub(crate) attachments_total: u64,
+    pub(crate) steps: u64,
+    pub(crate) preemptions: u64,
+    pub(crate) cancels: u64,
+    pub(crate) spans_dropped: u64,
+    generated_tokens: u64,
+    draft_tokens: u64,
+    draft_tokens_kept: u64,
+    prefill_tokens: u64,
+    prefix_hit_tokens: u64,
+    padding_rows: u64,
+    finished: [u64; ENDS.len()],
+}
+
+/// The counts as they were between two forwards, written by the loop and read by whoever exports them.
+#[derive(Debug, Clone, Default)]
+pub struct LiveCounts(Arc<Mutex<Counts>>);
+
+impl LiveCounts {
+    /// The last ones.
+    pub fn get(&self) -> Counts {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set(&self, counts: &Counts) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = *counts;
+    }
+}
+
+/// Brings the recorder up to date; without one it does nothing.
+pub fn record_counts(counts: &Counts) {
+    let level = |name: &'static str, value: u64| gauge!(name).set(value as f64);
+    level(KV_BLOCKS, counts.kv_blocks);
+    level(KV_BLOCKS_FREE, counts.kv_blocks_free);
+    level(KV_BLOCKS_CACHED, counts.kv_blocks_cached);
+    level(ACTIVE, counts.active);
+    level(PREFILLING, counts.prefilling);
+    level(INBOX, counts.inbox);
+    level(ATTACHMENTS, counts.attachments);
+    let total = |name: &'static str, value: u64| counter!(name).absolute(value);
+    total(ATTACHMENTS_TOTAL, counts.attachments_total);
+    total(STEPS, counts.steps);
+    total(PREEMPTIONS, counts.preemptions);
+    total(CANCELS, counts.cancels);
+    total(SPANS_DROPPED, counts.spans_dropped);
+    total(GENERATED_TOKENS, counts.generated_tokens);
+    total(DRAFT_TOKENS, counts.draft_tokens);
+    total(DRAFT_TOKENS_KEPT, counts.draft_tokens_kept);
+    total(PREFILL_TOKENS, counts.prefill_tokens);
+    total(PREFIX_HIT_TOKENS, counts.prefix_hit_tokens);
+    total(PADDING_ROWS, counts.padding_rows);
+    for (end, count) in ENDS.iter().zip(counts.finished) {
+        counter!(FINISHED, "reason" => end.label()).absolute(count);
+    }
+}
+
+/// What the step loop counts, and its handles to histograms: made once, so that no label is looked up on the hot path.
 #[derive(Debug)]
 pub struct EngineMetrics {
-    pub(crate) kv_blocks: Gauge,
-    pub(crate) kv_blocks_free: Gauge,
-    pub(crate) kv_blocks_cached: Gauge,
-    pub(crate) active: Gauge,
-    pub(crate) prefilling: Gauge,
-    pub(crate) inbox: Gauge,
-    pub(crate) attachments: Gauge,
-    pub(crate) attachments_total: Counter,
-    pub(crate) steps: Counter,
-    pub(crate) preemptions: Counter,
-    pub(crate) cancels: Counter,
-    pub(crate) spans_dropped: Counter,
-    generated_tokens: Counter,
-    draft_tokens: Counter,
-    draft_tokens_kept: Counter,
-    prefill_tokens: Counter,
-    prefix_hit_tokens: Counter,
-    padding_rows: Counter,
+    /// The loop's own.
+    pub(crate) counts: Counts,
     forwards: [Forwards; 3],
-    finished: [Counter; ENDS.len()],
     segments: [Histogram; 2],
     wait: [Histogram; 2],
     prefill: [Histogram; 2],
@@ -171,26 +224,8 @@ impl EngineMetrics {
     /// Handles on the installed recorder; without one they count nothing.
     pub fn new() -> Self {
         Self {
-            kv_blocks: gauge!(KV_BLOCKS),
-            kv_blocks_free: gauge!(KV_BLOCKS_FREE),
-            kv_blocks_cached: gauge!(KV_BLOCKS_CACHED),
-            active: gauge!(ACTIVE),
-            prefilling: gauge!(PREFILLING),
-            inbox: gauge!(INBOX),
-            attachments: gauge!(ATTACHMENTS),
-            attachments_total: counter!(ATTACHMENTS_TOTAL),
-            steps: counter!(STEPS),
-            preemptions: counter!(PREEMPTIONS),
-            cancels: counter!(CANCELS),
-            spans_dropped: counter!(SPANS_DROPPED),
-            generated_tokens: counter!(GENERATED_TOKENS),
-            draft_tokens: counter!(DRAFT_TOKENS),
-            draft_tokens_kept: counter!(DRAFT_TOKENS_KEPT),
-            prefill_tokens: counter!(PREFILL_TOKENS),
-            prefix_hit_tokens: counter!(PREFIX_HIT_TOKENS),
-            padding_rows: counter!(PADDING_ROWS),
+            counts: Counts::default(),
             forwards: [ForwardKind::Prefill, ForwardKind::Decode, ForwardKind::Mixed].map(Forwards::new),
-            finished: ENDS.map(|end| counter!(FINISHED, "reason" => end.label())),
             segments: ["engine_wait", "prefill"].map(|s| histogram!(SEGMENT_SECONDS, "segment" => s)),
             wait: [Cause::EngineBusy, Cause::DecodeFirst]
                 .map(|cause| histogram!(WAIT_SECONDS, "cause" => cause.label())),
@@ -204,16 +239,16 @@ impl EngineMetrics {
         let forwards = &mut self.forwards[plan.kind as usize];
         forwards.rows.record(rows as f64);
         forwards.seconds(bucket).record(seconds(ns));
-        self.padding_rows.increment(bucket.saturating_sub(rows) as u64);
-        self.prefill_tokens.increment(plan.prefill_tokens() as u64);
-        self.prefix_hit_tokens.increment(plan.cached_tokens as u64);
-        self.draft_tokens.increment(plan.rows.iter().filter(|row| row.draft.is_some()).count() as u64);
+        self.counts.padding_rows += bucket.saturating_sub(rows) as u64;
+        self.counts.prefill_tokens += plan.prefill_tokens() as u64;
+        self.counts.prefix_hit_tokens += plan.cached_tokens as u64;
+        self.counts.draft_tokens += plan.rows.iter().filter(|row| row.draft.is_some()).count() as u64;
     }
 
     /// A forward brought tokens; `drafted` of them stand behind a guess that was right.
-    pub(crate) fn generated(&self, tokens: usize, drafted: usize) {
-        self.generated_tokens.increment(tokens as u64);
-        self.draft_tokens_kept.increment(drafted as u64);
+    pub(crate) fn generated(&mut self, tokens: usize, drafted: usize) {
+        self.counts.generated_tokens += tokens as u64;
+        self.counts.draft_tokens_kept += drafted as u64;
     }
 
     /// A sequence reached its first token; times in ns.
@@ -227,8 +262,8 @@ impl EngineMetrics {
     }
 
     /// A sequence ended.
-    pub(crate) fn finished(&self, end: End) {
-        self.finished[end as usize].increment(1);
+    pub(crate) fn finished(&mut self, end: End) {
+        self.counts.finished[end as usize] += 1;
     }
 
     /// A sequence was not taken. Rare, so the label is looked up.

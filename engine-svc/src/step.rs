@@ -27,7 +27,7 @@ use firstlight_sim::{
 };
 use tokio::sync::oneshot;
 
-use crate::{backend::Backend, metrics::EngineMetrics};
+use crate::{backend::Backend, metrics::LiveCounts};
 
 mod arrive;
 mod attachment;
@@ -47,8 +47,6 @@ pub struct StepConfig {
     pub clock: Clock,
     /// What every attachment is greeted with; free blocks and limits are filled in.
     pub hello: v1::Hello,
-    /// Where its stamps are valid.
-    pub domain: v1::ClockDomain,
     /// Planner's constants.
     pub shape: Shape,
     /// Limits until a scheduler sets others.
@@ -61,8 +59,8 @@ pub struct StepConfig {
     pub tells: bool,
     /// Where spans go.
     pub spans: Arc<SpanHub>,
-    /// Where counts go.
-    pub metrics: EngineMetrics,
+    /// Where counts are seen.
+    pub counts: LiveCounts,
     /// Time that sequences have waited, live.
     pub blocked: LiveBlocked,
 }

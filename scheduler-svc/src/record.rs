@@ -56,8 +56,10 @@ pub struct Record {
     pub resume_ns: i64,
     /// A loss after the first token that no token has followed yet.
     pub resuming_since: Option<Stamp>,
-    /// Stamps 5 to 7, on the engine's clock.
+    /// Stamps 5 to 7, on the engine's clock; its name and domain are in [`engine_timeline`](Self::engine_timeline).
     pub engine: Option<v1::EngineTimeline>,
+    /// Where they are valid.
+    pub engine_domain: Option<Arc<v1::ClockDomain>>,
     /// The engine's clock at the first token.
     pub engine_clock: ClockView,
 }
@@ -104,6 +106,7 @@ impl Record {
             resume_ns: 0,
             resuming_since: None,
             engine: None,
+            engine_domain: None,
             engine_clock: None,
         }
     }
@@ -174,8 +177,11 @@ impl Record {
     pub fn timeline(&self, domain: &v1::ClockDomain) -> v1::Timeline {
         v1::Timeline {
             request_id: self.id.to_string(),
-            scheduler: Some(self.scheduler_timeline(domain)),
-            engine: self.engine.clone(),
+            scheduler: Some(v1::SchedulerTimeline {
+                domain: Some(domain.clone()),
+                ..self.scheduler_timeline()
+            }),
+            engine: self.engine_timeline(),
             engine_clock: self.engine_clock.as_deref().cloned(),
         }
     }
@@ -190,12 +196,21 @@ impl Record {
         }
     }
 
-    /// The scheduler's part of it.
-    pub fn scheduler_timeline(&self, domain: &v1::ClockDomain) -> v1::SchedulerTimeline {
+    /// The engine's part of it.
+    pub fn engine_timeline(&self) -> Option<v1::EngineTimeline> {
+        Some(v1::EngineTimeline {
+            engine: self.admitted.as_ref().map(|a| a.engine.to_string()).unwrap_or_default(),
+            domain: self.engine_domain.as_deref().cloned(),
+            ..self.engine.clone()?
+        })
+    }
+
+    /// The scheduler's part of it, without the domain.
+    pub fn scheduler_timeline(&self) -> v1::SchedulerTimeline {
         let ns = |stamp: Option<Stamp>| stamp.map_or(0, Stamp::ns);
         let admitted = self.admitted.as_ref();
         v1::SchedulerTimeline {
-            domain: Some(domain.clone()),
+            domain: None,
             received_ns: self.received.ns(),
             queued_ns: self.queued.ns(),
             admit_ns: ns(admitted.map(|a| a.at)),

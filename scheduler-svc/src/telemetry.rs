@@ -113,7 +113,7 @@ impl Telemetry {
         if !self.spans.wants(event.into()) {
             return;
         }
-        let timeline = record.scheduler_timeline(&self.domain);
+        let timeline = record.scheduler_timeline();
         self.publish(record, event, v1::span::Timeline::Scheduler(timeline), outcome, false);
     }
 
@@ -121,7 +121,7 @@ impl Telemetry {
         if !self.spans.wants(Topic::Relayed) {
             return;
         }
-        if let Some(timeline) = record.engine.clone() {
+        if let Some(timeline) = record.engine_timeline() {
             let timeline = v1::span::Timeline::Engine(timeline);
             self.publish(record, v1::SpanEvent::FirstToken, timeline, "", true);
         }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use firstlight_proto::{
     clock::Stamp,
     inject::loss::{Loss, Share},
-    v1::{Asked, EngineTimeline, Forward, SchedulerTimeline, SpanBatch, SpanEvent, span},
+    v1::{Asked, ClockDomain, EngineTimeline, Forward, SchedulerTimeline, Span, SpanBatch, SpanEvent, span},
 };
 
 /// An engine's view of one attempt, and the ways it came.
@@ -50,7 +50,8 @@ impl SpanStore {
     pub fn add(&mut self, batch: SpanBatch) {
         self.dropped += batch.dropped;
         self.forwards.extend(batch.forwards);
-        for span in batch.spans {
+        for mut span in batch.spans {
+            sign(&mut span, &batch.name, batch.domain.as_ref());
             let finished = span.event() == SpanEvent::Finished;
             let heard = self.requests.entry(span.request_id).or_default();
             match span.timeline {
@@ -122,6 +123,23 @@ impl SpanStore {
     }
 }
 
+/// Writes into a service's own span what it leaves out because its batch says it once.
+fn sign(span: &mut Span, name: &str, domain: Option<&ClockDomain>) {
+    let left_out = match &mut span.timeline {
+        Some(span::Timeline::Scheduler(timeline)) => &mut timeline.domain,
+        Some(span::Timeline::Engine(timeline)) if !span.relayed => {
+            if timeline.engine.is_empty() {
+                name.clone_into(&mut timeline.engine);
+            }
+            &mut timeline.domain
+        }
+        _ => return,
+    };
+    if left_out.is_none() {
+        *left_out = domain.cloned();
+    }
+}
+
 impl Heard {
     /// The same attempt may come twice: at its first token and at its end, direct and relayed.
     fn add_engine(&mut self, new: EngineSpan) {
@@ -141,13 +159,11 @@ impl Heard {
 
 #[cfg(test)]
 mod tests {
-    use firstlight_proto::v1::Span;
-
     use super::*;
 
     fn engine(received_ns: i64, first_token_ns: i64, relayed: bool) -> Span {
-        let timeline =
-            EngineTimeline { engine: "e".into(), received_ns, first_token_ns, ..Default::default() };
+        let engine = if relayed { "e".into() } else { String::new() };
+        let timeline = EngineTimeline { engine, received_ns, first_token_ns, ..Default::default() };
         Span {
             request_id: "r".into(),
             timeline: Some(span::Timeline::Engine(timeline)),
@@ -166,7 +182,7 @@ mod tests {
 
     fn store(spans: Vec<Span>) -> SpanStore {
         let mut store = SpanStore::default();
-        store.add(SpanBatch { spans, dropped: 2, ..Default::default() });
+        store.add(SpanBatch { spans, dropped: 2, name: "e".into(), ..Default::default() });
         store
     }
 
@@ -188,6 +204,23 @@ mod tests {
         let heard = &store.get("r").unwrap().engine;
         let kept: Vec<_> = heard.iter().map(|s| (s.timeline.received_ns, s.direct, s.relayed)).collect();
         assert_eq!(kept, [(1, true, true), (7, false, true)]);
+    }
+
+    #[test]
+    fn what_a_batch_says_once_stands_in_every_span_of_the_service_itself() {
+        let domain = ClockDomain { boot_id: "b".into(), time_namespace: "t".into() };
+        let mut store = SpanStore::default();
+        store.add(SpanBatch {
+            spans: vec![scheduler(SpanEvent::Finished, 9), engine(1, 5, true), engine(7, 9, false)],
+            domain: Some(domain.clone()),
+            name: "its own".into(),
+            ..Default::default()
+        });
+        let heard = store.get("r").unwrap();
+        assert_eq!(heard.scheduler.as_ref().unwrap().domain, Some(domain.clone()));
+        let engines: Vec<_> =
+            heard.engine.iter().map(|e| (e.timeline.engine.as_str(), e.timeline.domain.clone())).collect();
+        assert_eq!(engines, [("e", None), ("its own", Some(domain))], "who is relayed is not who relays");
     }
 
     #[test]

@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     backend::Backend,
-    metrics::{self, EngineMetrics},
+    metrics::{self, LiveCounts},
     step::{self, Command, LiveBlocked, StepConfig, StepError, StepHandle},
 };
 
@@ -79,6 +79,7 @@ pub struct Live {
     addr: SocketAddr,
     identity: Identity,
     spans: Arc<SpanHub>,
+    counts: LiveCounts,
     blocked: LiveBlocked,
     loaded: Arc<OnceLock<Loaded>>,
     health: HealthReporter,
@@ -144,6 +145,7 @@ impl Live {
             addr,
             identity,
             spans,
+            counts: LiveCounts::default(),
             blocked: LiveBlocked::default(),
             loaded,
             health,
@@ -152,10 +154,13 @@ impl Live {
         })
     }
 
-    /// What `/metrics` appends to the recorder's page.
+    /// Brings the recorder up to date for a scrape; what `/metrics` appends to its page.
     pub fn live_metrics(&self) -> impl Fn() -> std::future::Ready<String> + Clone + Send + Sync + 'static {
-        let (blocked, clock) = (self.blocked.clone(), self.identity.clock);
-        move || std::future::ready(metrics::blocked_page(blocked.at(clock.now())))
+        let (counts, blocked, clock) = (self.counts.clone(), self.blocked.clone(), self.identity.clock);
+        move || {
+            metrics::record_counts(&counts.get());
+            std::future::ready(metrics::blocked_page(blocked.at(clock.now())))
+        }
     }
 
     /// Starts the step loop on `backend`; from now on schedulers may attach.
@@ -192,14 +197,13 @@ impl Live {
         let config = StepConfig {
             clock: self.identity.clock,
             hello,
-            domain: self.identity.domain.clone(),
             shape,
             limits: self.config.limits,
             stall_limit: self.config.stall_limit,
             injections: self.config.injections.clone(),
             tells: self.config.tells,
             spans: self.spans.clone(),
-            metrics: EngineMetrics::new(),
+            counts: self.counts.clone(),
             blocked: self.blocked.clone(),
         };
         let bounds = Bounds::new(&model, kv, self.config.mixed);

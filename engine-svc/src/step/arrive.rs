@@ -30,9 +30,9 @@ impl StepLoop {
         };
         if outgoing.send(self.config.clock.now(), Message::Hello(hello)).is_ok() {
             self.attachments.insert(key, Attachment::new(outgoing));
-            self.config.metrics.attachments_total.increment(1);
+            self.metrics.counts.attachments_total += 1;
         }
-        self.report_gauges();
+        self.report_counts();
     }
 
     pub(super) fn admit(&mut self, key: AttachmentKey, seq: u64, received: Stamp, sequences: Vec<Arrival>) {
@@ -78,7 +78,7 @@ impl StepLoop {
     }
 
     fn reject(&mut self, key: AttachmentKey, handle: u32, failure: &Failure) {
-        self.config.metrics.rejected(failure.kind());
+        self.metrics.rejected(failure.kind());
         let rejected =
             v1::Rejected { handle, kind: failure.kind().label().to_owned(), reason: failure.to_string() };
         self.send(key, Message::Rejected(rejected));
@@ -92,7 +92,7 @@ impl StepLoop {
         }
         for id in ids {
             self.planner.cancel(id);
-            self.config.metrics.cancels.increment(1);
+            self.metrics.counts.cancels += 1;
             self.finish(id, None, End::Cancelled);
         }
         self.publish(&v1::Step::default());
@@ -104,14 +104,14 @@ impl StepLoop {
         tracing::info!(attachment = key.0, aborted = attachment.handles.len(), "detached");
         for &id in attachment.handles.values() {
             self.planner.cancel(id);
-            self.config.metrics.cancels.increment(1);
+            self.metrics.counts.cancels += 1;
             let running = self.forget(id);
             self.export(&running, SpanEvent::Finished, Kind::Cancelled.label());
         }
         if let Some(status) = status {
             attachment.outgoing.end(status);
         }
-        self.report_gauges();
+        self.report_counts();
     }
 }
 

@@ -70,22 +70,22 @@ impl StepLoop {
         }
         let running = &self.running[id.0 as usize];
         if let Some(segments) = running.segments() {
-            self.config.metrics.first_token(segments.wait, segments.own, segments.between);
+            self.metrics.first_token(segments.wait, segments.own, segments.between);
         }
-        let timeline = running.timeline(&self.config.hello.name, &self.config.domain);
+        let timeline = running.timeline();
         if let Some(attachment) = self.attachments.get_mut(&running.attachment) {
             attachment.first_token(running.handle, timeline.clone());
         }
         if self.config.spans.wants(SpanEvent::FirstToken.into()) {
             let dropped = self.config.spans.publish(running.span(SpanEvent::FirstToken, "", timeline));
-            self.config.metrics.spans_dropped.increment(dropped);
+            self.metrics.counts.spans_dropped += dropped;
         }
     }
 
     /// The last row of a sequence that the planner has forgotten.
     pub(super) fn finish(&mut self, id: SeqId, token: Option<u32>, end: End) {
         let running = self.forget(id);
-        self.config.metrics.finished(end);
+        self.metrics.finished(end);
         if let Some(attachment) = self.attachments.get_mut(&running.attachment) {
             attachment.handles.remove(&running.handle);
             attachment.lost_from_batch(running.batch);
@@ -106,11 +106,11 @@ impl StepLoop {
         running
     }
 
-    pub(super) fn export(&self, running: &Running, event: SpanEvent, outcome: &str) {
+    pub(super) fn export(&mut self, running: &Running, event: SpanEvent, outcome: &str) {
         if self.config.spans.wants(event.into()) {
-            let timeline = running.timeline(&self.config.hello.name, &self.config.domain);
+            let timeline = running.timeline();
             let dropped = self.config.spans.publish(running.span(event, outcome, timeline));
-            self.config.metrics.spans_dropped.increment(dropped);
+            self.metrics.counts.spans_dropped += dropped;
         }
     }
 
@@ -120,7 +120,7 @@ impl StepLoop {
             ForwardKind::Decode => self.backend.decode_bucket(rows),
             ForwardKind::Prefill | ForwardKind::Mixed => rows,
         };
-        self.config.metrics.forward(plan, bucket, end.since(start));
+        self.metrics.forward(plan, bucket, end.since(start));
         self.publish(&v1::Step {
             kind: forward_kind(plan.kind).into(),
             start_ns: start.ns(),
@@ -146,7 +146,7 @@ impl StepLoop {
             ..step.clone()
         };
         // First, so that whoever has read the message can scrape what it says.
-        self.report_gauges();
+        self.report_counts();
         let made = self.config.clock.now();
         let full: Vec<AttachmentKey> = self
             .attachments
@@ -191,14 +191,16 @@ impl StepLoop {
         }
     }
 
-    pub(super) fn report_gauges(&self) {
-        let metrics = &self.config.metrics;
-        metrics.kv_blocks_free.set(self.planner.kv().free() as f64);
-        metrics.kv_blocks_cached.set(self.planner.kv().cached() as f64);
-        metrics.active.set(self.planner.active() as f64);
-        metrics.prefilling.set(self.planner.prefilling() as f64);
-        metrics.inbox.set(self.planner.inbox() as f64);
-        metrics.attachments.set(self.attachments.len() as f64);
+    /// Shows the counts as they are now to whoever scrapes.
+    pub(super) fn report_counts(&mut self) {
+        let (kv, counts) = (self.planner.kv(), &mut self.metrics.counts);
+        counts.kv_blocks_free = kv.free() as u64;
+        counts.kv_blocks_cached = kv.cached() as u64;
+        counts.active = self.planner.active() as u64;
+        counts.prefilling = self.planner.prefilling() as u64;
+        counts.inbox = self.planner.inbox() as u64;
+        counts.attachments = self.attachments.len() as u64;
+        self.config.counts.set(counts);
     }
 }
 

@@ -20,7 +20,7 @@ use super::{
     AttachmentKey, Command, Snapshot, StepConfig, StepError, attachment::Attachment, execute::execute,
     running::Running,
 };
-use crate::backend::Backend;
+use crate::{backend::Backend, metrics::EngineMetrics};
 
 /// How often a loop that stands still because of slow readers looks whether they have caught up.
 const CONGESTED_POLL: Duration = Duration::from_millis(1);
@@ -36,6 +36,7 @@ pub(super) struct StepLoop {
     pub(super) attachments: HashMap<AttachmentKey, Attachment>,
     pub(super) next_batch: u64,
     pub(super) decode_first: DecodeFirstClock,
+    pub(super) metrics: EngineMetrics,
     phase: Phase,
 }
 
@@ -51,7 +52,8 @@ impl StepLoop {
         let kv = backend.kv();
         let pool = KvPool::new(kv.blocks, kv.block_tokens);
         let planner = Planner::new(config.shape.clone(), config.limits, pool);
-        config.metrics.kv_blocks.set(kv.blocks as f64);
+        let mut metrics = EngineMetrics::new();
+        metrics.counts.kv_blocks = kv.blocks as u64;
         Self {
             config,
             commands,
@@ -61,13 +63,14 @@ impl StepLoop {
             attachments: HashMap::new(),
             next_batch: 0,
             decode_first: DecodeFirstClock::default(),
+            metrics,
             phase: Phase::Serving,
         }
     }
 
     /// Runs until told to stop, until drained, or until the backend fails.
     pub(super) fn run(mut self) -> Result<(), StepError> {
-        self.report_gauges();
+        self.report_counts();
         let mut ran = false;
         while self.phase != Phase::Stopped {
             if !std::mem::take(&mut ran) {
@@ -77,7 +80,7 @@ impl StepLoop {
                 ran |= self.forward(kind)?;
                 self.take_commands();
             }
-            self.config.metrics.steps.increment(u64::from(ran));
+            self.metrics.counts.steps += u64::from(ran);
             self.end_stalled();
             if self.phase == Phase::Draining && self.planner.active() == 0 && self.planner.prefilling() == 0 {
                 self.phase = Phase::Stopped;
@@ -103,7 +106,7 @@ impl StepLoop {
 
     /// Sleeps until a command arrives; with slow readers only briefly, to see whether they have caught up.
     fn park(&mut self) {
-        self.report_gauges();
+        self.report_counts();
         let congested = self.attachments.values().any(|attachment| attachment.outgoing.is_congested());
         let command = match congested {
             true => self.commands.recv_timeout(CONGESTED_POLL),
@@ -142,7 +145,7 @@ impl StepLoop {
     fn forward(&mut self, kind: ForwardKind) -> Result<bool, StepError> {
         let Some(mut plan) = self.plan(kind) else { return Ok(false) };
         for &id in &plan.preempted {
-            self.config.metrics.preemptions.increment(1);
+            self.metrics.counts.preemptions += 1;
             self.finish(id, None, End::Preempted);
         }
         if plan.rows.is_empty() {
@@ -178,7 +181,7 @@ impl StepLoop {
             drafted += usize::from(outcome.drafted);
             self.take_outcome(&outcome, end);
         }
-        self.config.metrics.generated(tokens, drafted);
+        self.metrics.generated(tokens, drafted);
         self.report(&plan, start, end);
         Ok(true)
     }

@@ -2,7 +2,7 @@
 
 use firstlight_proto::{
     clock::Stamp,
-    v1::{self, Cause, CauseTime, ClockDomain, EngineTimeline},
+    v1::{self, Cause, CauseTime, EngineTimeline},
 };
 use firstlight_sim::{
     planner::{BatchId, NewSequence, Row},
@@ -114,11 +114,9 @@ impl Running {
         Some(Segments { wait: prefill.wait, own: prefill.own_ns, between })
     }
 
-    /// Everything stamped so far.
-    pub(super) fn timeline(&self, engine: &str, domain: &ClockDomain) -> EngineTimeline {
+    /// Everything stamped so far. Who stamped it is said once, by what carries it.
+    pub(super) fn timeline(&self) -> EngineTimeline {
         let mut timeline = EngineTimeline {
-            engine: engine.to_owned(),
-            domain: Some(domain.clone()),
             received_ns: self.received.ns(),
             first_token_ns: self.first_token.map_or(0, Stamp::ns),
             prefill_between_ns: self.segments().map_or(0, |segments| segments.between),

@@ -1,7 +1,14 @@
 //! Metrics declared in one place per service: name, unit, help and buckets together. A histogram whose
 //! buckets match nothing would silently become a summary, so buckets are part of the declaration.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use anyhow::Context as _;
 use axum::{Router, http::header::CONTENT_TYPE, routing::get};
@@ -67,6 +74,9 @@ pub const TTFT_BUCKETS: &[f64] = &[
     30.0, 60.0, 120.0,
 ];
 
+/// How often observations are taken out of the recorder's queues when nobody scrapes, so that they do not pile up.
+const UPKEEP_EVERY: Duration = Duration::from_secs(30);
+
 /// Installs the recorder with all `declared` metrics and their buckets.
 ///
 /// # Errors
@@ -125,7 +135,10 @@ where
         .with_context(|| format!("--metrics-listen {addr}: cannot listen"))?;
     let bound = listener.local_addr()?;
     let upkeep = handle.clone();
+    let scraped = Arc::new(AtomicBool::new(false));
+    let of_late = Arc::clone(&scraped);
     let scrape = move || {
+        scraped.store(true, Ordering::Relaxed);
         let (refresh, handle) = (refresh.clone(), handle.clone());
         async move {
             let appended = refresh().await;
@@ -141,9 +154,12 @@ where
         }
     });
     tokio::spawn(async move {
-        let mut tick = tokio::time::interval(Duration::from_secs(5));
+        let mut tick = tokio::time::interval(UPKEEP_EVERY);
         while stop.run_until_cancelled(tick.tick()).await.is_some() {
-            upkeep.run_upkeep();
+            // A scrape does the same, and each costs milliseconds: it clones every series' labels.
+            if !of_late.swap(false, Ordering::Relaxed) {
+                upkeep.run_upkeep();
+            }
         }
     });
     Ok(bound)

@@ -30,7 +30,7 @@ const MAX_BUFFER: u32 = 1 << 20;
 /// Spans and forwards in one batch.
 const MAX_BATCH: usize = 512;
 /// How long news are gathered for a batch that is not full.
-pub const GATHER: Duration = Duration::from_millis(100);
+pub const GATHER: Duration = Duration::from_millis(250);
 
 /// All watchers of this service.
 #[derive(Debug, Default)]

@@ -23,6 +23,8 @@ use crate::{
 pub struct Attached {
     /// Name of the engine.
     pub name: Arc<str>,
+    /// Where its stamps are valid.
+    pub domain: Option<Arc<v1::ClockDomain>>,
     /// Address that was dialled.
     pub address: Arc<str>,
     /// What the engine said of itself.
@@ -78,6 +80,7 @@ impl Dispatch {
         });
         let attached = Attached {
             name: hello.name.as_str().into(),
+            domain: hello.domain.clone().map(Arc::new),
             address,
             free_blocks: hello.free_blocks,
             hello,
@@ -138,6 +141,7 @@ impl Dispatch {
             let Some(live) = place.and_then(|place| self.inflight.at(*place)) else { continue };
             if live.record.first_token.is_none() {
                 live.record.engine = first.timeline;
+                live.record.engine_domain.clone_from(&attached.domain);
                 live.record.engine_clock.clone_from(&clock);
             }
         }

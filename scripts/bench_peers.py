@@ -128,8 +128,9 @@ def show(name, results, figures):
     print(name)
     for figure in figures:
         value, more_is_better = FIGURES[figure]
-        values = {key: [value(run) for run in runs if run] for key, runs in results.items()}
-        for key, measured in values.items():
+        values = {key: [value(run) if run else None for run in runs] for key, runs in results.items()}
+        for key, rounds in values.items():
+            measured = [value for value in rounds if value is not None]
             if not measured:
                 print(f"  {figure:16} {key:18} not measured")
                 continue
@@ -148,17 +149,16 @@ def over_best_peer(values, key, more_is_better):
     name, precision = key.split()
     if name != Ours.name:
         return ""
-    peers = {peer: measured for peer, measured in values.items() if not peer.startswith(Ours.name) and measured}
-    alike = [measured for peer, measured in peers.items() if peer.split()[1] == precision]
-    alike = alike or [measured for peer, measured in peers.items() if peer.split()[1] == "bf16"]
-    if not alike:
-        return ""
+    peers = {peer: rounds for peer, rounds in values.items() if not peer.startswith(Ours.name) and any(rounds)}
+    alike = [rounds for peer, rounds in peers.items() if peer.split()[1] == precision]
+    alike = alike or [rounds for peer, rounds in peers.items() if peer.split()[1] == "bf16"]
     best = max if more_is_better else min
-    ratios = [
-        mine / best(theirs) if more_is_better else best(theirs) / mine
-        for mine, *theirs in zip(values[key], *alike, strict=False)
-    ]
-    return f"× {spread(ratios, 2)} the best peer"
+    ratios = []
+    for mine, *theirs in zip(values[key], *alike, strict=True):
+        # Without one of them it would be another best peer.
+        if mine is not None and None not in theirs:
+            ratios.append(mine / best(theirs) if more_is_better else best(theirs) / mine)
+    return f"× {spread(ratios, 2)} the best peer" if ratios else ""
 
 
 def spread(values, digits=1):

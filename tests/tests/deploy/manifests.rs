@@ -170,6 +170,27 @@ fn pods_have_no_rights_to_spare_and_time_to_drain() {
 }
 
 #[test]
+fn engines_on_cpus_are_guaranteed_their_cores() {
+    let pods = pods_of(&render("kubernetes/overlays/cpu"));
+    let engine = pods.iter().find(|pod| pod.service() == "engine-svc").unwrap();
+    let all = ["/containers", "/initContainers"].map(|kind| items(at(&engine.spec, kind)));
+    let all: Vec<&Value> = all.into_iter().flatten().collect();
+    assert!(all.len() > 1, "an init container counts too");
+    for container in all {
+        let name = text(container, "/name");
+        for resource in ["cpu", "memory"] {
+            let asked = text(container, &format!("/resources/requests/{resource}"));
+            let limit = text(container, &format!("/resources/limits/{resource}"));
+            assert_eq!(asked, limit, "{name}: {resource}");
+        }
+    }
+    // The static CPU manager gives whole cores only.
+    let cores = text(&engine.container, "/resources/limits/cpu");
+    assert!(cores.parse::<u32>().is_ok(), "{cores} are no whole cores");
+    assert_eq!(engine.environment["FIRSTLIGHT_THREADS"], cores);
+}
+
+#[test]
 fn everything_is_closed_but_what_policies_open() {
     for composition in COMPOSITIONS.iter().filter(|c| !c.ends_with("bench")) {
         let resources = render(composition);

@@ -2,6 +2,7 @@
 # Both services and Prometheus on this machine, from what is built and installed here; ends with Ctrl-C.
 # Says what is missing. Data lies in out/up.
 #   FIRSTLIGHT_BACKEND=sim deploy/up.sh     no model: forwards take the time that a cost model says
+# Both services take every other FIRSTLIGHT_… too, such as FIRSTLIGHT_MAX_ACTIVE_REQUESTS; addresses are given here.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -21,7 +22,10 @@ need "$programs/engine-svc" "make build"
 need "$programs/scheduler-svc" "make build"
 if [ "$FIRSTLIGHT_BACKEND" = sim ]; then
     unset FIRSTLIGHT_MODEL
+    # Nothing there knows words.
+    prompt='--token-ids 1,2,3'
 else
+    prompt="'The capital of France is'"
     export FIRSTLIGHT_MODEL
     need "$FIRSTLIGHT_MODEL" "make setup; or FIRSTLIGHT_BACKEND=sim"
 fi
@@ -32,11 +36,13 @@ fi
 tools=$(deploy/check/tools.sh)
 
 mkdir -p "$out"
+# PID:NAME of each process, and the ids alone.
 running=
+pids=
 stop() {
     trap - INT TERM EXIT
     # shellcheck disable=SC2086  # a list of process ids
-    [ -z "$running" ] || kill $running 2>/dev/null || true
+    [ -z "$pids" ] || kill $pids 2>/dev/null || true
     wait
     echo "up: stopped"
 }
@@ -48,7 +54,21 @@ start() {
     name=$1
     shift
     "$@" >"$out/$name.log" 2>&1 &
-    running="$running $!"
+    pids="$pids $!"
+    running="$running $!:$name"
+}
+
+# Whether one of them has ended; says which, and how its log ends.
+one_ended() {
+    for process in $running; do
+        if ! kill -0 "${process%%:*}" 2>/dev/null; then
+            name=${process#*:}
+            echo "up: $name ended; the end of $out/$name.log:" >&2
+            tail -n 20 "$out/$name.log" >&2
+            return 0
+        fi
+    done
+    return 1
 }
 
 # One environment for both: addresses from it would collide.
@@ -72,25 +92,26 @@ else
     grafana="missing: install grafana to see deploy/grafana/dashboards; the same queries work in Prometheus"
 fi
 
-if ! "$programs/scheduler-svc" healthcheck 127.0.0.1:7070 --wait 120; then
-    echo "up: not ready; the ends of the logs:" >&2
-    tail -n 5 "$out/engine.log" "$out/scheduler.log" >&2
-    exit 1
-fi
+# A second at a time, so that one that has died is told of at once.
+seconds=0
+until "$programs/scheduler-svc" healthcheck 127.0.0.1:7070 --wait 1 >/dev/null 2>&1; do
+    if one_ended; then exit 1; fi
+    seconds=$((seconds + 1))
+    if [ "$seconds" -ge 120 ]; then
+        echo "up: not ready; the ends of the logs:" >&2
+        tail -n 5 "$out/engine.log" "$out/scheduler.log" >&2
+        exit 1
+    fi
+done
 cat <<END
-clients     127.0.0.1:7070    bench-client complete 'The capital of France is'
+clients     127.0.0.1:7070    $programs/bench-client complete $prompt
 admin       127.0.0.1:7072
 Prometheus  http://127.0.0.1:9090
 Grafana     $grafana
 logs        $out
 END
 # Whichever ends first ends the rest; `wait -n` is not in every sh.
-while :; do
-    for process in $running; do
-        kill -0 "$process" 2>/dev/null || {
-            echo "up: a process ended; its log is in $out" >&2
-            exit 1
-        }
-    done
+while ! one_ended; do
     sleep 1
 done
+exit 1

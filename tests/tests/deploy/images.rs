@@ -55,7 +55,7 @@ fn images_and_compose_set_flags_that_exist() {
         ("scheduler-svc", read("scheduler")),
     ] {
         let (used, flags) = (words(&text), declared_flags(service));
-        assert!(used.len() >= 2, "{service}: {used:?}");
+        assert!(!used.is_empty(), "{service}: none found");
         for variable in used {
             assert!(flags.contains(&variable), "{service} has no flag for {variable}");
         }

@@ -13,7 +13,10 @@ const RULE_TESTS: [&str; 4] = ["slo", "slo_days", "causes", "measurement"];
 
 #[test]
 fn prometheus_takes_the_configuration_and_the_rules() {
-    succeed(tool("promtool").args(["check", "config"]).arg(deploy("prometheus/prometheus.yaml")));
+    for file in ["prometheus", "compose"] {
+        let file = deploy(&format!("prometheus/{file}.yaml"));
+        succeed(tool("promtool").args(["check", "config"]).arg(file));
+    }
 }
 
 #[test]

@@ -130,6 +130,35 @@ fn services_and_policies_name_ports_that_pods_have() {
 }
 
 #[test]
+fn services_say_whether_they_speak_tls() {
+    for composition in COMPOSITIONS.iter().filter(|c| !c.ends_with("bench")) {
+        let resources = render(composition);
+        let tls = pods_of(&resources).iter().any(|pod| pod.environment.contains_key("FIRSTLIGHT_TLS_CERT"));
+        let expected = if tls { "https" } else { "kubernetes.io/h2c" };
+        for service in resources.iter().filter(|r| at(r, "/kind") == "Service") {
+            assert_eq!(text(service, "/spec/ports/0/appProtocol"), expected, "{composition}");
+        }
+    }
+}
+
+#[test]
+fn every_dashboard_is_a_config_map_that_grafana_looks_for() {
+    let resources = render("check/compositions/observed");
+    let mut shown: Vec<&str> = resources
+        .iter()
+        .filter(|r| at(r, "/kind") == "ConfigMap" && at(r, "/metadata/labels/grafana_dashboard") == "1")
+        .flat_map(|r| at(r, "/data").as_object().unwrap().keys().map(String::as_str))
+        .collect();
+    shown.sort_unstable();
+    let mut files: Vec<String> = std::fs::read_dir(deploy("grafana/dashboards"))
+        .unwrap()
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
+    files.sort_unstable();
+    assert_eq!(shown, files);
+}
+
+#[test]
 fn the_engines_name_is_a_headless_service() {
     for composition in COMPOSITIONS.iter().filter(|c| !c.ends_with("bench")) {
         let resources = render(composition);

@@ -21,12 +21,14 @@ pub fn deploy(path: &str) -> PathBuf {
 }
 
 /// Every overlay, and every component in at least one place.
-pub const COMPOSITIONS: [&str; 6] = [
+pub const COMPOSITIONS: [&str; 8] = [
     "kubernetes/overlays/cpu",
     "kubernetes/overlays/gpu",
     "kubernetes/overlays/dev",
     "kubernetes/bench",
     "check/compositions/mtls",
+    "check/compositions/mtls-bench",
+    "check/compositions/observed",
     "check/compositions/model-from-image",
 ];
 

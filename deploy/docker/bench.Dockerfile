@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# docker build -f deploy/docker/bench.Dockerfile -t firstlight/bench .
+# docker build -f deploy/docker/bench.Dockerfile -t firstlight/bench:0.1.0 .
 
 FROM rust:1.95-bookworm AS build
 WORKDIR /src

@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# docker build -f deploy/docker/engine-cuda.Dockerfile -t firstlight/engine-cuda .
+# docker build -f deploy/docker/engine-cuda.Dockerfile -t firstlight/engine-cuda:0.1.0 .
 # Runs where the NVIDIA container toolkit brings the driver in.
 
 # libtorch with its CUDA libraries, laid out as their wheels expect to find one another.

@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# docker build -f deploy/docker/engine.Dockerfile -t firstlight/engine .
+# docker build -f deploy/docker/engine.Dockerfile -t firstlight/engine:0.1.0 .
 
 # A layer of its own, and the largest: it changes with libtorch's version only.
 FROM python:3.11-slim-bookworm AS libtorch

@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# docker build -f deploy/docker/scheduler.Dockerfile -t firstlight/scheduler .
+# docker build -f deploy/docker/scheduler.Dockerfile -t firstlight/scheduler:0.1.0 .
 
 FROM rust:1.95-bookworm AS build
 WORKDIR /src

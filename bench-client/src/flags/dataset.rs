@@ -62,7 +62,7 @@ pub enum Kind {
     Burstgpt,
     /// Azure LLM trace CSV: times and lengths.
     Azure,
-    /// What `run --jsonl-out` wrote: times and lengths.
+    /// What --jsonl-out of `run` or `record` wrote: times, lengths, tenants, classes and deadlines.
     Recorded,
 }
 

@@ -114,7 +114,7 @@ pub struct ReportFlags {
 /// `bench-client explain`
 #[derive(Args, Clone, Debug)]
 pub struct ExplainFlags {
-    /// Id of the request, as printed by `run --jsonl-out` and in the services' logs.
+    /// Id of the request: in `x-request-id`, in what `run --jsonl-out` writes, and in the scheduler's log if it failed.
     pub request_id: String,
     /// Where the services are.
     #[command(flatten)]

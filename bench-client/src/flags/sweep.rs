@@ -24,8 +24,9 @@ const EXAMPLES: &str = "Examples:
   bench-client sweep --vary max-active-requests=16,32,64 --unique-prompts --html-out sweep.html
   bench-client sweep --vary max-concurrency=1,4,16,64 --openai http://127.0.0.1:8000
 
-Every flag of `run` that makes load or sets a limit can be varied. Points are measured one after the other, those of one
-budget by growing load. Each is kept in --out as soon as it is measured, and the same command goes on from there.";
+What can be varied: request-rate, max-concurrency and every flag under Budget. Points are measured one after the other,
+those of one budget by growing load. Each is kept in --out as soon as it is measured, and the same command goes on from
+there.";
 
 /// Measures a grid over limits of admission or over the load, and finds where goodput saturates.
 #[derive(Args, Clone, Debug)]

@@ -1,7 +1,7 @@
 //! Why a recent request waited: its causes in order of time, and which requests held the limit that bound it.
 //!
-//! The ledger keeps sums, not courses. A course is put together on demand from the history of charges and
-//! attempts, which is bounded: what is older is left out, and the explanation says so.
+//! The ledger keeps sums of waiting, not when which cause held. That is put together on demand from the history of
+//! charges and attempts, which is bounded: what is older is left out, and the explanation says so.
 
 use firstlight_proto::clock::Stamp;
 

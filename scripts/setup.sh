@@ -24,7 +24,14 @@ if command -v python3 >/dev/null 2>&1 && ! python3 -m pip --version >/dev/null 2
     missing="$missing
   pip: the Python module, apt install python3-pip"
 fi
-[ "${1-}" != --tests ] || need curl "apt install curl"
+if [ "${1-}" = --tests ]; then
+    need curl "apt install curl"
+    # For deploy/check/tools.sh. Without the package Debian's Python has venv, and not the ensurepip that it needs.
+    if command -v python3 >/dev/null 2>&1 && ! python3 -c 'import venv, ensurepip' 2>/dev/null; then
+        missing="$missing
+  venv: the Python modules venv and ensurepip, apt install python3-venv"
+    fi
+fi
 if [ -n "$missing" ]; then
     echo "setup: missing on this machine:$missing" >&2
     exit 1

@@ -2,8 +2,8 @@
 
     manifests.py FOLDER...
 
-Built-in kinds go against the schemas of the oldest and the newest Kubernetes that we say we run on,
-custom resources against schemas/, which hold the fields that we use. A kind with no schema fails.
+Built-in kinds go against the schemas of an older and a newer Kubernetes, custom resources against
+schemas/, which hold the fields that we use. A kind with no schema fails.
 Prints one line a folder, then every fault.
 """
 

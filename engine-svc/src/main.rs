@@ -8,7 +8,9 @@ use engine_svc::{
     load, metrics,
     service::server::Live,
 };
-use firstlight_proto::serve::{exit::exit, logging, metrics as exporter, shutdown::Shutdown};
+use firstlight_proto::serve::{
+    exit::exit, logging, metrics as exporter, recorder::install, shutdown::Shutdown,
+};
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -30,11 +32,11 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
 async fn serve(flags: Serve) -> anyhow::Result<()> {
     logging::init(flags.service.log_format, &flags.service.log)?;
     let shutdown = Shutdown::on_signals(flags.drain_limit()?)?;
-    let recorder = (!flags.service.no_telemetry).then(|| exporter::install(metrics::METRICS)).transpose()?;
+    let page = (!flags.service.no_telemetry).then(|| install(metrics::METRICS)).transpose()?;
     let live = Live::listen(flags.server()?, shutdown.clone()).await?;
     let mut scraped = flags.service.metrics_listen;
-    if let Some(recorder) = recorder {
-        scraped = exporter::serve(scraped, recorder, live.live_metrics(), shutdown.stop.clone()).await?;
+    if let Some(page) = page {
+        scraped = exporter::serve(scraped, page, live.live_metrics(), shutdown.stop.clone()).await?;
     }
 
     let load = tokio::task::spawn_blocking(move || load::load(&flags));

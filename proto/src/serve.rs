@@ -5,7 +5,8 @@
 //! - [`shutdown`]: SIGTERM and Ctrl-C: drain first, stop at the second
 //! - [`health`]: the `healthcheck` subcommand, and reflection of the wire contract
 //! - [`metrics`]: metrics declared with name, unit, help and buckets together
-//! - [`histogram`]: a histogram that its owner counts itself
+//! - [`recorder`]: where they go, and the page that is scraped
+//! - [`histogram`]: histograms, counted where they are observed
 //! - [`spans`]: spans as they happen, to whoever watches
 //! - [`listen`], [`dial`], [`tls`]: both ends of a connection, in the clear or over (mutual) TLS
 
@@ -16,6 +17,7 @@ pub mod histogram;
 pub mod listen;
 pub mod logging;
 pub mod metrics;
+pub mod recorder;
 pub mod shutdown;
 pub mod spans;
 pub mod tls;

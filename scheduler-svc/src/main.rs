@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use firstlight_proto::serve::{exit::exit, logging, metrics as pages, shutdown::Shutdown};
+use firstlight_proto::serve::{exit::exit, logging, metrics as pages, recorder::install, shutdown::Shutdown};
 use scheduler_svc::{
     cli::{Cli, Command, Flags, seconds},
     dispatch::Dispatch,
@@ -29,7 +29,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
 
 async fn serve(flags: Flags) -> anyhow::Result<()> {
     logging::init(flags.log_format, &flags.log)?;
-    let page = (!flags.no_telemetry).then(|| pages::install(metrics::ALL)).transpose()?;
+    let page = (!flags.no_telemetry).then(|| install(metrics::ALL)).transpose()?;
     let shutdown = Shutdown::on_signals(seconds("--drain-seconds", flags.drain_seconds)?)?;
     let metrics_listen = flags.metrics_listen;
     let mut running = server::start(flags, shutdown.clone()).await?;

@@ -28,7 +28,10 @@ pub fn in_seconds(ns: i64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use firstlight_proto::{serve::metrics::Kind, v1};
+    use firstlight_proto::{
+        serve::{metrics::Kind, recorder::recorder},
+        v1,
+    };
     use metrics::Unit;
 
     use super::*;
@@ -47,24 +50,13 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_recorded_is_declared_and_no_histogram_is_a_summary() {
+    fn all_that_is_recorded_is_declared() {
         let declared =
             |name: &str| ALL.iter().find(|m| m.name == name).unwrap_or_else(|| panic!("{name}")).kind;
-        let mut builder = metrics_exporter_prometheus::PrometheusBuilder::new();
-        for metric in ALL {
-            if let Kind::Histogram(buckets) = metric.kind {
-                let name = metrics_exporter_prometheus::Matcher::Full(metric.name.into());
-                builder = builder.set_buckets_for_metric(name, buckets).unwrap();
-            }
-        }
-        let recorder = builder.build_recorder();
+        let (recorder, page) = recorder(ALL);
         metrics::with_local_recorder(&recorder, || {
-            let metrics = Metrics::new();
-            Tenants::new(&["t".to_owned()]).of(crate::admission::Tenant(0)).queue_wait.record(1.0);
-            metrics.first_token(5, false, Some(&SEGMENTS.map(|segment| (segment, -1))));
-            for histogram in [&metrics.latency, &metrics.round_requests] {
-                histogram.record(1.0);
-            }
+            Tenants::new(&["t".to_owned()]);
+            Metrics::new().first_token(5, false, Some(&SEGMENTS.map(|segment| (segment, -1))));
             let now = firstlight_proto::clock::Stamp::from_ns(1);
             let core = crate::admission::Admission::new(Budget::default(), now).unwrap();
             let clock = v1::ClockOffset::default();
@@ -80,9 +72,9 @@ mod tests {
             set_budget(&Budget::default(), 1, false, 2048);
             count_engine("firstlight_link_attachments_total", "e", 1);
             count_engine("firstlight_link_losses_total", "e", 1);
-            ShadowMetrics::new("s").ttft.record(1.0);
+            ShadowMetrics::new("s");
         });
-        let page = recorder.handle().render();
+        let page = page.render();
         let types: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
         for line in &types {
             let (name, kind) = line.split_once(' ').unwrap();

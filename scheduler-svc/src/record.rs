@@ -205,6 +205,13 @@ impl Record {
         })
     }
 
+    /// The engine's part of it, as a span tells it beside the scheduler's: the engine is named there, and its domain is
+    /// told where it is not `ours`.
+    pub fn relayed(&self, ours: &v1::ClockDomain) -> Option<v1::EngineTimeline> {
+        let domain = self.engine_domain.as_deref().filter(|theirs| *theirs != ours).cloned();
+        Some(v1::EngineTimeline { domain, ..self.engine.clone()? })
+    }
+
     /// The scheduler's part of it, without the domain.
     pub fn scheduler_timeline(&self) -> v1::SchedulerTimeline {
         let ns = |stamp: Option<Stamp>| stamp.map_or(0, Stamp::ns);

@@ -50,7 +50,6 @@ impl Telemetry {
             self.tenants.of(record.tenant).queue_wait.record(in_seconds(*wait));
         }
         self.publish_scheduler_span(record, v1::SpanEvent::FirstToken, "");
-        self.relay_engine_span(record);
     }
 
     /// An engine's forward ended.
@@ -113,37 +112,16 @@ impl Telemetry {
         if !self.spans.wants(event.into()) {
             return;
         }
-        let timeline = record.scheduler_timeline();
-        self.publish(record, event, v1::span::Timeline::Scheduler(timeline), outcome, false);
-    }
-
-    fn relay_engine_span(&self, record: &Record) {
-        if !self.spans.wants(Topic::Relayed) {
-            return;
-        }
-        if let Some(timeline) = record.engine_timeline() {
-            let timeline = v1::span::Timeline::Engine(timeline);
-            self.publish(record, v1::SpanEvent::FirstToken, timeline, "", true);
-        }
-    }
-
-    fn publish(
-        &self,
-        record: &Record,
-        event: v1::SpanEvent,
-        timeline: v1::span::Timeline,
-        outcome: &str,
-        relayed: bool,
-    ) {
+        let relayed = if self.spans.wants(Topic::Relayed) { record.relayed(&self.domain) } else { None };
         let dropped = self.spans.publish(v1::Span {
-            asked: (!relayed).then(|| record.asked()),
             request_id: record.id.to_string(),
             run_label: record.run_label.to_string(),
             event: event.into(),
-            timeline: Some(timeline),
+            timeline: Some(v1::span::Timeline::Scheduler(record.scheduler_timeline())),
             outcome: outcome.to_owned(),
             output_tokens: record.output_tokens,
             prompt_tokens: record.prompt_tokens,
+            asked: Some(record.asked()),
             relayed,
         });
         self.metrics.spans_dropped.increment(dropped);

@@ -122,10 +122,9 @@ mod tests {
         for (id, at, outcome) in [("late", 9_000, "length"), ("b", 2_000, "cancelled"), ("a", 1_000, "eos")] {
             told.push(span(id, SpanEvent::FirstToken, Of::Scheduler(scheduler(at)), "", 1));
             told.push(Span {
-                relayed: true,
-                ..span(id, SpanEvent::FirstToken, Of::Engine(engine(at)), "", 1)
+                relayed: Some(engine(at)),
+                ..span(id, SpanEvent::Finished, Of::Scheduler(scheduler(at)), outcome, 4)
             });
-            told.push(span(id, SpanEvent::Finished, Of::Scheduler(scheduler(at)), outcome, 4));
         }
         spans.add(SpanBatch { spans: told, ..SpanBatch::default() });
         spans

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use firstlight_proto::{
     clock::Stamp,
     inject::loss::{Loss, Share},
-    v1::{Asked, ClockDomain, EngineTimeline, Forward, SchedulerTimeline, Span, SpanBatch, SpanEvent, span},
+    v1::{Asked, ClockDomain, EngineTimeline, Forward, SchedulerTimeline, SpanBatch, SpanEvent, span},
 };
 
 /// An engine's view of one attempt, and the ways it came.
@@ -50,12 +50,19 @@ impl SpanStore {
     pub fn add(&mut self, batch: SpanBatch) {
         self.dropped += batch.dropped;
         self.forwards.extend(batch.forwards);
-        for mut span in batch.spans {
-            sign(&mut span, &batch.name, batch.domain.as_ref());
+        let domain = batch.domain.as_ref();
+        for span in batch.spans {
             let finished = span.event() == SpanEvent::Finished;
             let heard = self.requests.entry(span.request_id).or_default();
             match span.timeline {
-                Some(span::Timeline::Scheduler(timeline)) if finished || heard.outcome.is_none() => {
+                Some(span::Timeline::Scheduler(mut timeline)) => {
+                    sign(&mut timeline.domain, domain);
+                    if let Some(relayed) = span.relayed {
+                        heard.add_engine(relayed, &timeline.engine, domain, Way::Relayed);
+                    }
+                    if !finished && heard.outcome.is_some() {
+                        continue;
+                    }
                     heard.scheduler = Some(timeline);
                     heard.asked = span.asked.unwrap_or_default();
                     heard.prompt_tokens = span.prompt_tokens;
@@ -64,10 +71,10 @@ impl SpanStore {
                         self.finished += 1;
                     }
                 }
-                Some(span::Timeline::Engine(timeline)) if timeline.first_token_ns != 0 => {
-                    heard.add_engine(EngineSpan { timeline, direct: !span.relayed, relayed: span.relayed });
+                Some(span::Timeline::Engine(timeline)) => {
+                    heard.add_engine(timeline, &batch.name, domain, Way::Direct);
                 }
-                _ => {}
+                None => {}
             }
         }
     }
@@ -123,66 +130,86 @@ impl SpanStore {
     }
 }
 
-/// Writes into a service's own span what it leaves out because its batch says it once.
-fn sign(span: &mut Span, name: &str, domain: Option<&ClockDomain>) {
-    let left_out = match &mut span.timeline {
-        Some(span::Timeline::Scheduler(timeline)) => &mut timeline.domain,
-        Some(span::Timeline::Engine(timeline)) if !span.relayed => {
-            if timeline.engine.is_empty() {
-                name.clone_into(&mut timeline.engine);
-            }
-            &mut timeline.domain
-        }
-        _ => return,
-    };
+/// How an engine's timeline came.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Direct,
+    Relayed,
+}
+
+/// Writes into a timeline the domain that it leaves out because its batch says it once.
+fn sign(left_out: &mut Option<ClockDomain>, domain: Option<&ClockDomain>) {
     if left_out.is_none() {
         *left_out = domain.cloned();
     }
 }
 
 impl Heard {
-    /// The same attempt may come twice: at its first token and at its end, direct and relayed.
-    fn add_engine(&mut self, new: EngineSpan) {
+    /// The same attempt may come more than once: at its first token and at its end, direct and relayed. One without a
+    /// first token has no place in the chain.
+    fn add_engine(
+        &mut self,
+        mut timeline: EngineTimeline,
+        name: &str,
+        domain: Option<&ClockDomain>,
+        way: Way,
+    ) {
+        if timeline.first_token_ns == 0 {
+            return;
+        }
+        if timeline.engine.is_empty() {
+            name.clone_into(&mut timeline.engine);
+        }
+        sign(&mut timeline.domain, domain);
+        let (direct, relayed) = (way == Way::Direct, way == Way::Relayed);
         let same = |known: &EngineSpan| {
-            known.timeline.engine == new.timeline.engine
-                && known.timeline.received_ns == new.timeline.received_ns
+            known.timeline.engine == timeline.engine && known.timeline.received_ns == timeline.received_ns
         };
         match self.engine.iter_mut().find(|known| same(known)) {
             Some(known) => {
-                known.direct |= new.direct;
-                known.relayed |= new.relayed;
+                known.direct |= direct;
+                known.relayed |= relayed;
             }
-            None => self.engine.push(new),
+            None => self.engine.push(EngineSpan { timeline, direct, relayed }),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use firstlight_proto::v1::Span;
+
     use super::*;
 
-    fn engine(received_ns: i64, first_token_ns: i64, relayed: bool) -> Span {
-        let engine = if relayed { "e".into() } else { String::new() };
-        let timeline = EngineTimeline { engine, received_ns, first_token_ns, ..Default::default() };
-        Span {
-            request_id: "r".into(),
-            timeline: Some(span::Timeline::Engine(timeline)),
-            relayed,
-            ..Default::default()
-        }
+    fn timeline(received_ns: i64, first_token_ns: i64) -> EngineTimeline {
+        EngineTimeline { received_ns, first_token_ns, ..Default::default() }
+    }
+
+    fn engine(received_ns: i64, first_token_ns: i64) -> Span {
+        let timeline = Some(span::Timeline::Engine(timeline(received_ns, first_token_ns)));
+        Span { request_id: "r".into(), timeline, ..Default::default() }
     }
 
     fn scheduler(event: SpanEvent, finished_ns: i64) -> Span {
-        let timeline = SchedulerTimeline { finished_ns, ..Default::default() };
+        let timeline = SchedulerTimeline { finished_ns, engine: "e".into(), ..Default::default() };
         let mut span = Span { request_id: "r".into(), ..Default::default() };
         span.set_event(event);
         span.timeline = Some(span::Timeline::Scheduler(timeline));
         span
     }
 
-    fn store(spans: Vec<Span>) -> SpanStore {
+    /// The scheduler's span with what its engine stamped.
+    fn relaying(relayed: EngineTimeline) -> Span {
+        Span { relayed: Some(relayed), ..scheduler(SpanEvent::Finished, 9) }
+    }
+
+    fn batch(name: &str, spans: Vec<Span>) -> SpanBatch {
+        SpanBatch { spans, dropped: 2, name: name.into(), ..Default::default() }
+    }
+
+    fn store(batches: Vec<SpanBatch>) -> SpanStore {
         let mut store = SpanStore::default();
-        store.add(SpanBatch { spans, dropped: 2, name: "e".into(), ..Default::default() });
+        batches.into_iter().for_each(|batch| store.add(batch));
         store
     }
 
@@ -192,7 +219,7 @@ mod tests {
             [[SpanEvent::FirstToken, SpanEvent::Finished], [SpanEvent::Finished, SpanEvent::FirstToken]];
         for order in orders {
             let spans = order.map(|e| scheduler(e, if e == SpanEvent::Finished { 9 } else { 0 }));
-            let store = store(spans.to_vec());
+            let store = store(vec![batch("scheduler", spans.to_vec())]);
             assert_eq!(store.get("r").unwrap().scheduler.as_ref().unwrap().finished_ns, 9);
             assert_eq!((store.finished(), store.dropped()), (1, 2));
         }
@@ -200,31 +227,33 @@ mod tests {
 
     #[test]
     fn an_attempt_told_twice_is_kept_once_with_both_its_ways() {
-        let store = store(vec![engine(1, 5, true), engine(1, 5, false), engine(7, 9, true)]);
+        let relayed = vec![relaying(timeline(1, 5)), relaying(timeline(7, 9))];
+        let store = store(vec![batch("scheduler", relayed), batch("e", vec![engine(1, 5)])]);
         let heard = &store.get("r").unwrap().engine;
         let kept: Vec<_> = heard.iter().map(|s| (s.timeline.received_ns, s.direct, s.relayed)).collect();
         assert_eq!(kept, [(1, true, true), (7, false, true)]);
     }
 
     #[test]
-    fn what_a_batch_says_once_stands_in_every_span_of_the_service_itself() {
-        let domain = ClockDomain { boot_id: "b".into(), time_namespace: "t".into() };
-        let mut store = SpanStore::default();
-        store.add(SpanBatch {
-            spans: vec![scheduler(SpanEvent::Finished, 9), engine(1, 5, true), engine(7, 9, false)],
-            domain: Some(domain.clone()),
-            name: "its own".into(),
-            ..Default::default()
-        });
+    fn what_is_said_once_stands_in_every_timeline() {
+        let [ours, theirs] =
+            ["a", "b"].map(|boot| ClockDomain { boot_id: boot.into(), time_namespace: "t".into() });
+        let elsewhere = EngineTimeline { domain: Some(theirs.clone()), ..timeline(7, 9) };
+        let of_scheduler = vec![relaying(timeline(1, 5)), relaying(elsewhere)];
+        let store = store(vec![
+            SpanBatch { domain: Some(ours.clone()), ..batch("scheduler", of_scheduler) },
+            SpanBatch { domain: Some(theirs.clone()), ..batch("its own", vec![engine(8, 9)]) },
+        ]);
         let heard = store.get("r").unwrap();
-        assert_eq!(heard.scheduler.as_ref().unwrap().domain, Some(domain.clone()));
+        assert_eq!(heard.scheduler.as_ref().unwrap().domain, Some(ours.clone()));
         let engines: Vec<_> =
             heard.engine.iter().map(|e| (e.timeline.engine.as_str(), e.timeline.domain.clone())).collect();
-        assert_eq!(engines, [("e", None), ("its own", Some(domain))], "who is relayed is not who relays");
+        assert_eq!(engines, [("e", Some(ours)), ("e", Some(theirs.clone())), ("its own", Some(theirs))]);
     }
 
     #[test]
     fn an_attempt_without_a_first_token_has_no_place_in_the_chain() {
-        assert!(store(vec![engine(1, 0, false)]).get("r").unwrap().engine.is_empty());
+        let spans = vec![engine(1, 0), relaying(timeline(1, 0))];
+        assert!(store(vec![batch("e", spans)]).get("r").unwrap().engine.is_empty());
     }
 }

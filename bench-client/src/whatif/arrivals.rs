@@ -8,6 +8,7 @@ use scheduler_svc::{
     replay::{Arrival, Prompt},
 };
 
+use super::ms;
 use crate::{
     load::dataset::{Dataset, Input, recorded::Line},
     report::costs::Delays,
@@ -95,10 +96,6 @@ fn plan(
 fn in_order(mut planned: Vec<Planned>) -> Vec<Planned> {
     planned.sort_by_key(|planned| planned.queued);
     planned
-}
-
-fn ms(ms: f64) -> Duration {
-    Duration::try_from_secs_f64(ms / 1e3).unwrap_or(Duration::ZERO)
 }
 
 #[cfg(test)]

@@ -27,3 +27,10 @@ pub mod reach;
 pub mod replay;
 pub mod search;
 pub mod verify;
+
+use std::time::Duration;
+
+/// Recorded milliseconds; a difference of two clocks may come out below 0, and then nothing was lost.
+fn ms(ms: f64) -> Duration {
+    Duration::try_from_secs_f64(ms / 1e3).unwrap_or(Duration::ZERO)
+}

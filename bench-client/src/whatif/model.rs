@@ -13,6 +13,7 @@ use scheduler_svc::{
 };
 
 use super::{
+    ms,
     noise::{BLOCK, Noisy, NoisyWire, Recorded},
     reach::Reach,
 };
@@ -169,10 +170,6 @@ fn median(times: &[Duration]) -> Duration {
     let mut times = times.to_vec();
     times.sort_unstable();
     times.get(times.len() / 2).copied().unwrap_or_default()
-}
-
-fn ms(ms: f64) -> Duration {
-    Duration::try_from_secs_f64(ms / 1e3).unwrap_or(Duration::ZERO)
 }
 
 #[cfg(test)]

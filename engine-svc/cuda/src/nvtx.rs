@@ -29,8 +29,8 @@ pub struct NvtxError {
     pub reason: String,
 }
 
-/// Opens ranges, or does nothing. Clones are the same.
-#[derive(Clone, Default)]
+/// Opens ranges, or does nothing.
+#[derive(Default)]
 pub struct Ranges(Option<Arc<Functions>>);
 
 struct Functions {

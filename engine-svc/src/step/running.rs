@@ -142,8 +142,8 @@ impl Running {
             outcome: outcome.to_owned(),
             output_tokens: self.generated,
             prompt_tokens: self.prompt_tokens,
-            relayed: false,
             asked: None,
+            relayed: None,
             timeline: Some(v1::span::Timeline::Engine(timeline)),
         }
     }

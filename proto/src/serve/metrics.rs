@@ -1,20 +1,13 @@
-//! Metrics declared in one place per service: name, unit, help and buckets together. A histogram whose
-//! buckets match nothing would silently become a summary, so buckets are part of the declaration.
+//! Metrics declared in one place per service: name, unit, help and buckets together.
 
-use std::{
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{net::SocketAddr, time::Duration};
 
 use anyhow::Context as _;
 use axum::{Router, http::header::CONTENT_TYPE, routing::get};
-use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use metrics::Unit;
 use tokio_util::sync::CancellationToken;
+
+use super::recorder::Page;
 
 /// What a metric is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -74,34 +67,6 @@ pub const TTFT_BUCKETS: &[f64] = &[
     30.0, 60.0, 120.0,
 ];
 
-/// How often observations are taken out of the recorder's queues when nobody scrapes, so that they do not pile up.
-const UPKEEP_EVERY: Duration = Duration::from_secs(30);
-
-/// Installs the recorder with all `declared` metrics and their buckets.
-///
-/// # Errors
-/// When a histogram has no buckets, or a recorder is already installed.
-pub fn install(declared: &[Metric]) -> anyhow::Result<PrometheusHandle> {
-    let mut builder = PrometheusBuilder::new();
-    for metric in declared {
-        if let Kind::Histogram(buckets) = metric.kind {
-            builder = builder
-                .set_buckets_for_metric(Matcher::Full(metric.name.to_owned()), buckets)
-                .with_context(|| format!("buckets of {}", metric.name))?;
-        }
-    }
-    let handle = builder.install_recorder().context("metrics recorder")?;
-    for metric in declared {
-        match metric.kind {
-            Kind::Counter => describe_counter!(metric.name, metric.unit, metric.help),
-            Kind::Gauge => describe_gauge!(metric.name, metric.unit, metric.help),
-            Kind::Histogram(_) => describe_histogram!(metric.name, metric.unit, metric.help),
-            Kind::SecondsCounter | Kind::OwnedHistogram(_) => {}
-        }
-    }
-    Ok(handle)
-}
-
 /// A [`Kind::SecondsCounter`] with one label, in the text format of `/metrics`.
 pub fn seconds_counter<'a>(
     metric: &Metric,
@@ -122,7 +87,7 @@ pub fn seconds_counter<'a>(
 /// When the address cannot be bound.
 pub async fn serve<F, R>(
     addr: SocketAddr,
-    handle: PrometheusHandle,
+    page: Page,
     refresh: F,
     stop: CancellationToken,
 ) -> anyhow::Result<SocketAddr>
@@ -134,32 +99,18 @@ where
         .await
         .with_context(|| format!("--metrics-listen {addr}: cannot listen"))?;
     let bound = listener.local_addr()?;
-    let upkeep = handle.clone();
-    let scraped = Arc::new(AtomicBool::new(false));
-    let of_late = Arc::clone(&scraped);
     let scrape = move || {
-        scraped.store(true, Ordering::Relaxed);
-        let (refresh, handle) = (refresh.clone(), handle.clone());
+        let (refresh, page) = (refresh.clone(), page.clone());
         async move {
             let appended = refresh().await;
-            ([(CONTENT_TYPE, "text/plain; version=0.0.4")], handle.render() + &appended)
+            ([(CONTENT_TYPE, "text/plain; version=0.0.4")], page.render() + &appended)
         }
     };
     let router = Router::new().route("/metrics", get(scrape));
-    let ended = stop.clone();
     tokio::spawn(async move {
-        let served = axum::serve(listener, router).with_graceful_shutdown(ended.cancelled_owned()).await;
+        let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
         if let Err(error) = served {
             tracing::error!(%error, "metrics listener ended");
-        }
-    });
-    tokio::spawn(async move {
-        let mut tick = tokio::time::interval(UPKEEP_EVERY);
-        while stop.run_until_cancelled(tick.tick()).await.is_some() {
-            // A scrape does the same, and each costs milliseconds: it clones every series' labels.
-            if !of_late.swap(false, Ordering::Relaxed) {
-                upkeep.run_upkeep();
-            }
         }
     });
     Ok(bound)

@@ -48,17 +48,13 @@ pub enum Topic {
     FirstToken,
     /// A span at the end.
     Finished,
-    /// A span of an engine, relayed.
+    /// In the scheduler's spans, what the engine stamped.
     Relayed,
     /// A forward.
     Forward,
 }
 
 impl Topic {
-    fn of(span: &v1::Span) -> Self {
-        if span.relayed { Self::Relayed } else { span.event().into() }
-    }
-
     fn bit(self) -> u8 {
         1 << self as u8
     }
@@ -85,13 +81,16 @@ impl SpanHub {
     }
 
     /// Gives `span` to every watcher that asked for it. What was dropped for slow watchers by it.
-    pub fn publish(&self, span: v1::Span) -> u64 {
+    pub fn publish(&self, mut span: v1::Span) -> u64 {
         let loss = match span.timeline {
             Some(v1::span::Timeline::Engine(_)) => Loss::EngineSpans,
             _ => Loss::SchedulerSpans,
         };
         if self.losing.takes(loss, &span.request_id) {
             return 0;
+        }
+        if self.losing.takes(Loss::EngineSpans, &span.request_id) {
+            span.relayed = None;
         }
         self.offer(&News::Span(Arc::new(span)))
     }
@@ -187,7 +186,7 @@ impl Watcher {
     fn wants(&self, news: &News) -> bool {
         match news {
             News::Span(span) => {
-                self.topics & Topic::of(span).bit() != 0
+                self.topics & Topic::from(span.event()).bit() != 0
                     && (self.ids.is_empty() || self.ids.contains(&span.request_id))
                     && (self.run_label.is_empty() || self.run_label == span.run_label)
             }
@@ -257,9 +256,14 @@ impl SpanStream {
             name: self.name.clone(),
             ..v1::SpanBatch::default()
         };
+        let relays = self.watcher.topics & Topic::Relayed.bit() != 0;
         for news in news {
             match news {
-                News::Span(span) => batch.spans.push(Arc::unwrap_or_clone(span)),
+                News::Span(span) => {
+                    let mut span = Arc::unwrap_or_clone(span);
+                    span.relayed = span.relayed.filter(|_| relays);
+                    batch.spans.push(span);
+                }
                 News::Forward(forward) => batch.forwards.push(Arc::unwrap_or_clone(forward)),
             }
         }
@@ -273,8 +277,8 @@ mod tests {
 
     use super::*;
 
-    fn span(id: &str, run: &str, relayed: bool) -> v1::Span {
-        v1::Span { request_id: id.into(), run_label: run.into(), relayed, ..Default::default() }
+    fn span(id: &str, run: &str) -> v1::Span {
+        v1::Span { request_id: id.into(), run_label: run.into(), ..Default::default() }
     }
 
     fn watch(hub: &SpanHub, request: v1::WatchSpansRequest) -> SpanStream {
@@ -290,11 +294,11 @@ mod tests {
         let hub = SpanHub::default();
         let mut spans = watch(&hub, v1::WatchSpansRequest { buffer: 2, ..Default::default() });
         for id in ["a", "b", "c", "d"] {
-            hub.publish(span(id, "", false));
+            hub.publish(span(id, ""));
         }
         let batch = spans.next().await.unwrap().unwrap();
         assert_eq!((ids(&batch), batch.dropped), (vec!["c", "d"], 2));
-        hub.publish(span("e", "", false));
+        hub.publish(span("e", ""));
         assert_eq!(spans.next().await.unwrap().unwrap().dropped, 0);
     }
 
@@ -303,11 +307,12 @@ mod tests {
         let hub = SpanHub::default();
         let mut one = watch(&hub, v1::WatchSpansRequest { run_label: "run".into(), ..Default::default() });
         let mut all = watch(&hub, v1::WatchSpansRequest { relay_engines: true, ..Default::default() });
-        for s in [span("a", "run", false), span("b", "", false), span("a", "run", true)] {
-            hub.publish(s);
+        for s in [span("a", "run"), span("b", "")] {
+            hub.publish(v1::Span { relayed: Some(v1::EngineTimeline::default()), ..s });
         }
-        assert_eq!(ids(&one.next().await.unwrap().unwrap()), ["a"]);
-        assert_eq!(ids(&all.next().await.unwrap().unwrap()), ["a", "b", "a"]);
+        let (one, all) = (one.next().await.unwrap().unwrap(), all.next().await.unwrap().unwrap());
+        assert_eq!((ids(&one), ids(&all)), (vec!["a"], vec!["a", "b"]));
+        assert!(one.spans[0].relayed.is_none() && all.spans.iter().all(|s| s.relayed.is_some()));
     }
 
     #[tokio::test]
@@ -316,7 +321,7 @@ mod tests {
         let mut with = watch(&hub, v1::WatchSpansRequest { forwards: true, ..Default::default() });
         let mut without = watch(&hub, v1::WatchSpansRequest::default());
         hub.publish_forward(v1::Forward { decode_rows: 7, ..Default::default() });
-        hub.publish(span("a", "", false));
+        hub.publish(span("a", ""));
         let batch = with.next().await.unwrap().unwrap();
         assert_eq!((ids(&batch), batch.forwards[0].decode_rows), (vec!["a"], 7));
         assert!(without.next().await.unwrap().unwrap().forwards.is_empty());
@@ -335,7 +340,7 @@ mod tests {
         let _all = watch(&hub, everything);
         assert_eq!(wanted(&hub), [true; 4]);
         for event in [v1::SpanEvent::FirstToken, v1::SpanEvent::Finished] {
-            hub.publish(v1::Span { event: event.into(), ..span("a", "", false) });
+            hub.publish(v1::Span { event: event.into(), ..span("a", "") });
         }
         let batch = ends.next().await.unwrap().unwrap();
         assert_eq!(batch.spans.iter().map(v1::Span::event).collect::<Vec<_>>(), [v1::SpanEvent::Finished]);
@@ -352,7 +357,7 @@ mod tests {
     fn nobody_is_served_after_hanging_up() {
         let hub = SpanHub::default();
         drop(watch(&hub, v1::WatchSpansRequest::default()));
-        hub.publish(span("a", "", false));
+        hub.publish(span("a", ""));
         assert!(!hub.wants(Topic::FirstToken) && !hub.wants(Topic::Finished));
     }
 }

@@ -2,20 +2,14 @@
 
 use std::time::Duration;
 
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use firstlight_proto::serve::recorder::install;
+use scheduler_svc::metrics::ALL;
 
 use crate::harness::{Engine, Scheduler, ask, forwards_of};
 
 /// Requests per burst, and bursts: the first ones teach the shadow what forwards cost.
 const BURST: u64 = 24;
 const BURSTS: u64 = 20;
-
-fn recorder() -> PrometheusHandle {
-    let recorder = PrometheusBuilder::new().set_buckets(&[0.001, 0.01, 0.1, 1.0]).unwrap().build_recorder();
-    let handle = recorder.handle();
-    metrics::set_global_recorder(recorder).expect("one test in this process sets the recorder");
-    handle
-}
 
 /// Sum and count of a histogram over its series.
 fn mean(page: &str, name: &str) -> Option<(f64, f64)> {
@@ -30,7 +24,7 @@ fn mean(page: &str, name: &str) -> Option<(f64, f64)> {
 
 #[tokio::test]
 async fn a_shadow_with_smaller_rounds_predicts_a_longer_ttft_than_is_measured() {
-    let page = recorder();
+    let page = install(ALL).expect("one test in this process installs a recorder");
     let file = std::env::temp_dir().join(format!("firstlight-shadow-{}.json", std::process::id()));
     std::fs::write(&file, r#"{"prefill_max_batch_size": 1}"#).unwrap();
     let engine = Engine::start("e", forwards_of(4.0)).await;

@@ -1,4 +1,4 @@
-//! What `run --jsonl-out` wrote, read back: the same arrivals and lengths, to replay live or in virtual time.
+//! What `run --jsonl-out` wrote, read back: the same arrivals, lengths and callers, to replay live or in virtual time.
 
 use std::time::Duration;
 

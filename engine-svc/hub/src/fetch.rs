@@ -19,14 +19,19 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    fn includes(self, file: &str) -> bool {
+    /// Whether a file of this name is one of them, in a repository that has it.
+    pub fn includes(self, file: &str) -> bool {
         match self {
-            Self::Model => file.ends_with(".safetensors") || FOR_BOTH.contains(&file),
+            Self::Model => {
+                file.ends_with(".safetensors") || FOR_MODEL.contains(&file) || FOR_BOTH.contains(&file)
+            }
             Self::Tokenizer => FOR_BOTH.contains(&file),
         }
     }
 }
 
+/// Small files that only an engine reads where they are there.
+const FOR_MODEL: [&str; 1] = ["generation_config.json"];
 /// Small files that either side reads where they are there.
 const FOR_BOTH: [&str; 5] =
     ["config.json", "model.safetensors.index.json", "tokenizer.json", "vocab.json", "merges.txt"];

@@ -15,6 +15,7 @@ use firstlight_hub::{Hub, HubError, ModelId, Wanted};
 const FOLDER: &[(&str, &str)] = &[
     ("README.md", "not wanted"),
     ("config.json", "{}"),
+    ("generation_config.json", "ends"),
     ("model.safetensors", "weights"),
     ("onnx/model.onnx", "not wanted"),
     ("tokenizer.json", "words"),
@@ -115,13 +116,23 @@ fn a_model_is_fetched_once_and_then_found_without_network() {
     let online = Hub::new(&cache.0, Some(server.endpoint.clone()));
 
     let folder = online.find(&id("some/model"), Wanted::Model).unwrap();
-    assert_eq!(names(&folder), ["config.json", "model.safetensors", "tokenizer.json"]);
+    let all = ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json"];
+    assert_eq!(names(&folder), all);
     assert_eq!(std::fs::read_to_string(folder.join("model.safetensors")).unwrap(), "weights");
-    assert_eq!(server.handed_out(), 3);
+    assert_eq!(server.handed_out(), all.len());
 
     assert_eq!(online.find(&id("some/model"), Wanted::Model).unwrap(), folder);
-    assert_eq!(server.handed_out(), 3);
+    assert_eq!(server.handed_out(), all.len());
     assert_eq!(Hub::new(&cache.0, None).find(&id("some/model"), Wanted::Model).unwrap(), folder);
+}
+
+#[test]
+fn a_repository_without_the_small_files_is_a_model_all_the_same() {
+    let cache = CacheFolder::new("bare");
+    let server = Server::with(&[("config.json", "{}"), ("model.safetensors", "weights")]);
+    let hub = Hub::new(&cache.0, Some(server.endpoint.clone()));
+    let folder = hub.find(&id("some/model"), Wanted::Model).unwrap();
+    assert_eq!(names(&folder), ["config.json", "model.safetensors"]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A Hugging Face folder as a source of weights: `config.json` and safetensors, whole or in shards.
 
 mod config;
+mod model_name;
 mod names;
 mod safetensors_file;
 mod vocabulary;

@@ -126,7 +126,8 @@ fn scenario<'a>(
 
 async fn run_live(flags: &WhatIfFlags, report: &mut Report) -> anyhow::Result<()> {
     let recording = flags.recording.as_deref().context("--verify needs a recording")?;
-    let live = Live { server: &flags.server, recording, slo: flags.slo };
+    let timeout_ms = flags.load.timeout_ms;
+    let live = Live { server: &flags.server, recording, timeout_ms, slo: flags.slo };
     // In turns: whatever the machine does meanwhile, it does to all budgets.
     for i in 1..=flags.verify_runs {
         for tried in &mut report.budgets {

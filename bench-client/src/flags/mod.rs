@@ -10,10 +10,12 @@
 //! - [`sampling`]: how tokens are chosen
 //! - [`server`]: where the services are
 //! - [`whatif`]: `bench-client whatif`
+//! - [`given`]: which of some flags were given
 
 pub mod budget;
 pub mod dataset;
 pub mod diff;
+pub mod given;
 pub mod load;
 pub mod record;
 pub mod run;

@@ -116,7 +116,7 @@ pub struct ReportFlags {
 /// `bench-client explain`
 #[derive(Args, Clone, Debug)]
 pub struct ExplainFlags {
-    /// Id of the request, as printed by `run --jsonl-out` and in the services' logs.
+    /// Id of the request, as in what `complete` prints, in what `run --jsonl-out` writes and in the services' logs.
     pub request_id: String,
     /// Where the services are.
     #[command(flatten)]

@@ -3,7 +3,12 @@
 //! - [`ModelId`]: `owner/name`, with `@revision` and `:file.gguf` where wanted
 //! - [`Hub`]: finds the files of an id, in the cache that all Hugging Face tools share or over the network
 //!
-//! The environment variables of those tools count here too: `HF_HOME`, `HF_ENDPOINT`, `HF_HUB_OFFLINE`.
+//! The environment variables of those tools count here too:
+//!
+//! - `HF_HOME`: where the cache is, and the token that `hf auth login` left
+//! - `HF_TOKEN`: a token for gated and private models, instead of that one
+//! - `HF_ENDPOINT`: another hub
+//! - `HF_HUB_OFFLINE`: the cache alone
 
 mod fetch;
 mod id;

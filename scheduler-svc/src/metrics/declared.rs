@@ -95,6 +95,11 @@ pub const ALL: &[Metric] = &[
         &[],
     ),
     count(
+        "firstlight_ttft_failures_total",
+        "Queued requests that failed before their first token, by kind of failure.",
+        &["kind"],
+    ),
+    count(
         "firstlight_negative_segments_total",
         "Parts of TTFT that came out negative (clocks are known within a bound only).",
         &["segment"],

@@ -100,7 +100,7 @@ pub struct ModelArgs {
     /// A hub id is owner/name[@revision][:file.gguf]; what the cache of Hugging Face's tools lacks is fetched.
     #[arg(long, env = "FIRSTLIGHT_MODEL", value_name = "PATH")]
     pub model: Option<PathBuf>,
-    /// Name told to clients; by default the one in the model's own files.
+    /// Name told to clients; by default the hub id, or the one in the model's own files.
     #[arg(long, env = "FIRSTLIGHT_MODEL_NAME", value_name = "NAME")]
     pub model_name: Option<String>,
     /// What --model points at.

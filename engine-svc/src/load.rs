@@ -48,6 +48,13 @@ fn open_weights(serve: &Serve) -> anyhow::Result<Box<dyn crate::weights::WeightS
     Ok(weights::open(model, serve.model.load_format, serve.model.seed)?)
 }
 
+/// The name that the flags give the model, if they do; a hub id is one.
+#[cfg(feature = "torch")]
+fn name_of(serve: &Serve) -> Option<String> {
+    let by_id = || Some(firstlight_hub::id_of(serve.model.model.as_deref()?)?.repository);
+    serve.model.model_name.clone().or_else(by_id)
+}
+
 #[cfg(feature = "cuda")]
 fn load_cuda(serve: &Serve) -> anyhow::Result<Box<dyn Backend>> {
     use crate::backend::cuda;
@@ -62,8 +69,8 @@ fn load_cuda(serve: &Serve) -> anyhow::Result<Box<dyn Backend>> {
     let board =
         GpuBoard::new(gpu, options.number, source.config().head_dim, &cache).context("--backend cuda")?;
     let mut backend = cuda::load::load(board, &*source, &options).context("--backend cuda")?;
-    if let Some(name) = &serve.model.model_name {
-        backend.rename(name);
+    if let Some(name) = name_of(serve) {
+        backend.rename(&name);
     }
     Ok(Box::new(backend))
 }
@@ -85,8 +92,8 @@ fn load_cpu(serve: &Serve) -> anyhow::Result<Box<dyn Backend>> {
 
     let source = open_weights(serve)?;
     let mut backend = CpuBackend::load(&*source, &serve.cpu()?)?;
-    if let Some(name) = &serve.model.model_name {
-        backend.rename(name);
+    if let Some(name) = name_of(serve) {
+        backend.rename(&name);
     }
     Ok(Box::new(backend))
 }
@@ -111,5 +118,18 @@ mod tests {
         let refused = load(&Cli::try_parse_from(flags).unwrap().serve).err().expect("there is no GPU");
         let said = format!("{refused:#}");
         assert!(said.starts_with("--backend cuda: ") && said.contains(&no_gpu.to_string()), "{said}");
+    }
+
+    #[cfg(feature = "torch")]
+    #[test]
+    fn a_hub_id_is_the_models_name_unless_another_is_given() {
+        let named = |flags: &[&str]| {
+            let flags = ["engine-svc", "--model"].into_iter().chain(flags.iter().copied());
+            name_of(&Cli::try_parse_from(flags).unwrap().serve)
+        };
+        assert_eq!(named(&["owner/name"]).as_deref(), Some("owner/name"));
+        assert_eq!(named(&["owner/name@v2:q4/model.gguf"]).as_deref(), Some("owner/name"));
+        assert_eq!(named(&["owner/name", "--model-name", "mine"]).as_deref(), Some("mine"));
+        assert_eq!(named(&["./owner/name"]), None);
     }
 }

@@ -197,13 +197,23 @@ pub struct BudgetFlags {
     #[arg(long, env = "FIRSTLIGHT_DECODE_FIRST", num_args = 0..=1, default_missing_value = "true")]
     pub decode_first: Option<bool>,
     /// fifo, pack, priority, fair, deadline or adaptive.
-    #[arg(long, value_name = "NAME", env = "FIRSTLIGHT_POLICY")]
+    #[arg(long, visible_alias = "prefill-admission-policy", value_name = "NAME", env = "FIRSTLIGHT_POLICY")]
     pub policy: Option<String>,
     /// pack: requests looked at per round.
-    #[arg(long, value_name = "N", env = "FIRSTLIGHT_LOOKAHEAD")]
+    #[arg(
+        long,
+        visible_alias = "prefill-admission-lookahead",
+        value_name = "N",
+        env = "FIRSTLIGHT_LOOKAHEAD"
+    )]
     pub lookahead: Option<u32>,
     /// pack: every n-th round is a fifo turn; 0 = never.
-    #[arg(long, value_name = "N", env = "FIRSTLIGHT_FORCE_FIFO_EVERY")]
+    #[arg(
+        long,
+        visible_alias = "prefill-force-fifo-every",
+        value_name = "N",
+        env = "FIRSTLIGHT_FORCE_FIFO_EVERY"
+    )]
     pub force_fifo_every: Option<u32>,
     /// pack: a head that has waited longer, in ms, makes the next round a fifo turn; 0 = no such bound.
     #[arg(long, value_name = "MS", env = "FIRSTLIGHT_MAX_OVERTAKING_AGE_MS")]
@@ -282,7 +292,11 @@ pub fn seconds(flag: &str, value: f64) -> anyhow::Result<Duration> {
         .ok_or_else(|| anyhow::anyhow!("{flag} {value}: must be a time above 0"))
 }
 
-fn class_weight(text: &str) -> Result<(String, u32), String> {
+/// Reads `CLASS=N`.
+///
+/// # Errors
+/// Says what is no weight of a class.
+pub fn class_weight(text: &str) -> Result<(String, u32), String> {
     let (name, weight) = text.split_once('=').ok_or_else(|| format!("{text:?} is not CLASS=N"))?;
     Ok((name.to_owned(), weight.parse().map_err(|e| format!("{weight:?}: {e}"))?))
 }
@@ -313,6 +327,17 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(change, expected);
+    }
+
+    #[test]
+    fn budget_flags_may_be_spelled_as_bench_client_does() {
+        let change = |names: [&str; 3]| {
+            let values = names.into_iter().zip(["pack", "8", "4"]);
+            let words = values.map(|(name, value)| format!("--{name}={value}"));
+            Cli::parse_from(["s".to_owned()].into_iter().chain(words)).serve.budget.change()
+        };
+        let theirs = ["prefill-admission-policy", "prefill-admission-lookahead", "prefill-force-fifo-every"];
+        assert_eq!(change(theirs), change(["policy", "lookahead", "force-fifo-every"]));
     }
 
     #[test]

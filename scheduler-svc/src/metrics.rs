@@ -1,6 +1,7 @@
 //! Metrics of the scheduler.
 //!
 //! - [`declared`]: every metric, with its unit, help, labels and buckets
+//! - [`engines`]: gauges of each engine that is attached
 //! - [`events`]: what is counted as it happens
 //! - [`gauges`]: what is set when a scrape asks
 //! - [`shadow`]: what a shadow predicts
@@ -8,6 +9,7 @@
 //! - [`traces`]: what became of exported traces
 
 pub mod declared;
+pub mod engines;
 pub mod events;
 pub mod gauges;
 pub mod shadow;
@@ -15,8 +17,9 @@ pub mod tenants;
 pub mod traces;
 
 pub use declared::{ALL, BLOCKED, ITL};
+pub use engines::{EngineGauges, engine_gauges};
 pub use events::{CancelledBy, FINISHES, Metrics, SEGMENTS};
-pub use gauges::{EngineGauges, count_engine, set_budget, set_gauges};
+pub use gauges::{count_engine, set_budget, set_gauges};
 pub use shadow::ShadowMetrics;
 pub use tenants::Tenants;
 pub use traces::{TraceDrop, TraceMetrics};
@@ -54,27 +57,27 @@ mod tests {
         let declared =
             |name: &str| ALL.iter().find(|m| m.name == name).unwrap_or_else(|| panic!("{name}")).kind;
         let (recorder, page) = recorder(ALL);
+        let clock = v1::ClockOffset::default();
+        let engine = EngineGauges {
+            name: "e",
+            kv_blocks: 4,
+            kv_blocks_free: 2,
+            kv_blocks_left: 1,
+            active: 3,
+            clock: Some(&clock),
+        };
         metrics::with_local_recorder(&recorder, || {
             Tenants::new(&["t".to_owned()]);
             Metrics::new().first_token(5, false, Some(&SEGMENTS.map(|segment| (segment, -1))));
             let now = firstlight_proto::clock::Stamp::from_ns(1);
             let core = crate::admission::Admission::new(Budget::default(), now).unwrap();
-            let clock = v1::ClockOffset::default();
-            let engine = EngineGauges {
-                name: "e",
-                kv_blocks: 4,
-                kv_blocks_free: 2,
-                kv_blocks_left: 1,
-                active: 3,
-                clock: Some(&clock),
-            };
             set_gauges(&core.gauges(now), &[engine]);
             set_budget(&Budget::default(), 1, false, 2048);
             count_engine("firstlight_link_attachments_total", "e", 1);
             count_engine("firstlight_link_losses_total", "e", 1);
             ShadowMetrics::new("s");
         });
-        let page = page.render();
+        let page = page.render() + &engine_gauges(&[engine]);
         let types: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
         for line in &types {
             let (name, kind) = line.split_once(' ').unwrap();

@@ -85,6 +85,9 @@ impl Telemetry {
         if let Some(by) = by {
             self.metrics.cancelled(by);
         }
+        if record.first_token.is_none() {
+            self.metrics.failed_before_first_token(failure.kind());
+        }
         self.ended(record, failure.kind().label());
         tracing::info!(request_id = %record.id, kind = failure.kind().label(), "request failed");
     }

@@ -37,6 +37,8 @@ pub async fn complete(flags: CompleteFlags) -> anyhow::Result<()> {
     let prompt = flags.token_ids.map_or(Prompt::Text(flags.prompt.unwrap_or_default()), Prompt::Ids);
     let ask = Ask::new(prompt, flags.max_new_tokens);
     let mut record = Record::new(Uuid::now_v7().to_string(), 0, 0, clock.now());
+    // Before it is sent: explain also tells of one that still waits.
+    eprintln!("request {}", record.id);
     let mut out = io::stdout();
     let show = |_: &Record, message: &Message<'_>| {
         // A closed pipe ends the output, not the request.

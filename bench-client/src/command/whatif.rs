@@ -1,6 +1,6 @@
 //! `bench-client whatif`: another budget on recorded traffic, before production tries it.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use anyhow::Context as _;
 use firstlight_proto::v1;
@@ -77,6 +77,7 @@ fn arriving(flags: &WhatIfFlags, model: &Model) -> anyhow::Result<(Vec<Line>, Ve
     let timeout = flags.load.timeout_ms.map(Duration::from_millis);
     let (delays, load) = (model.delays, &flags.load);
     if let Some(path) = &flags.recording {
+        refuse_load(load.names(), path)?;
         let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
         let lines = recorded::lines(&text).with_context(|| path.display().to_string())?;
         let planned = arrivals::of_recording(&lines, delays, timeout);
@@ -92,6 +93,19 @@ fn arriving(flags: &WhatIfFlags, model: &Model) -> anyhow::Result<(Vec<Line>, Ve
     let count = load.count(trace.times(1).is_some().then(|| trace.len()));
     let times = load.arrivals(trace.times(count))?.times(count, load.load_seed);
     Ok((Vec::new(), arrivals::of_trace(&trace, &times, delays, load.max_new_tokens, timeout)))
+}
+
+/// A recording is the load: flags that ask for another one would change nothing.
+fn refuse_load(given: &[String], recording: &Path) -> anyhow::Result<()> {
+    let others: Vec<_> = given.iter().map(String::as_str).filter(|flag| *flag != "--timeout-ms").collect();
+    let path = recording.display();
+    anyhow::ensure!(
+        others.is_empty(),
+        "{} beside {path}, whose requests arrive as they were recorded: leave it out, or replay their lengths under \
+         another load with --dataset recorded --dataset-path {path} and --request-rate or --submit-interval-ms",
+        others.join(", ")
+    );
+    Ok(())
 }
 
 /// The changes to try: none first, then those asked for, then the best one found.
@@ -126,7 +140,8 @@ fn scenario<'a>(
 
 async fn run_live(flags: &WhatIfFlags, report: &mut Report) -> anyhow::Result<()> {
     let recording = flags.recording.as_deref().context("--verify needs a recording")?;
-    let live = Live { server: &flags.server, recording, slo: flags.slo };
+    let timeout_ms = flags.load.timeout_ms;
+    let live = Live { server: &flags.server, recording, timeout_ms, slo: flags.slo };
     // In turns: whatever the machine does meanwhile, it does to all budgets.
     for i in 1..=flags.verify_runs {
         for tried in &mut report.budgets {
@@ -183,4 +198,37 @@ fn notes(lines: &[Line], planned: &[Planned], costs: &[Costs]) -> Vec<String> {
         notes.push("the recorded budget is not known; the defaults stand for it".to_owned());
     }
     notes
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::flags::{Cli, Command};
+
+    /// What becomes of these flags beside a recording.
+    fn beside_a_recording(load: &[&str]) -> anyhow::Result<()> {
+        let words = ["bench-client", "whatif", "run.jsonl", "--forwards", "f.jsonl"];
+        let told = Cli::parse_from(words.into_iter().chain(load.iter().copied()));
+        let Command::Whatif(told) = told.command else { panic!("another command") };
+        refuse_load(told.load.names(), Path::new("run.jsonl"))
+    }
+
+    #[test]
+    fn load_flags_beside_a_recording_are_refused_with_the_remedy() {
+        // Also one that says what is the default.
+        for load in [["--request-rate", "20"], ["--num-requests", "8"], ["--max-new-tokens", "64"]] {
+            let said = beside_a_recording(&load).unwrap_err().to_string();
+            for part in [load[0], "leave it out", "--dataset recorded --dataset-path run.jsonl"] {
+                assert!(said.contains(part), "{said}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_deadline_may_stand_beside_a_recording() {
+        beside_a_recording(&["--timeout-ms", "500"]).unwrap();
+        beside_a_recording(&[]).unwrap();
+    }
 }

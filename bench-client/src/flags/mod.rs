@@ -10,10 +10,12 @@
 //! - [`sampling`]: how tokens are chosen
 //! - [`server`]: where the services are
 //! - [`whatif`]: `bench-client whatif`
+//! - [`given`]: which of some flags were given
 
 pub mod budget;
 pub mod dataset;
 pub mod diff;
+pub mod given;
 pub mod load;
 pub mod record;
 pub mod run;
@@ -114,7 +116,8 @@ pub struct ReportFlags {
 /// `bench-client explain`
 #[derive(Args, Clone, Debug)]
 pub struct ExplainFlags {
-    /// Id of the request: in `x-request-id`, in what `run --jsonl-out` writes, and in the scheduler's log if it failed.
+    /// Id of the request: `complete` prints it; it is also in `x-request-id`, in what `run --jsonl-out` writes, and in
+    /// the scheduler's log if it failed.
     pub request_id: String,
     /// Where the services are.
     #[command(flatten)]

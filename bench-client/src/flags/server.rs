@@ -8,7 +8,7 @@ use firstlight_proto::serve::tls::{Dialer, Identity, TlsError};
 use crate::target::https::Trust;
 
 /// Addresses.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
 #[command(next_help_heading = "Server")]
 pub struct ServerFlags {
     /// scheduler-svc.
@@ -26,7 +26,7 @@ pub struct ServerFlags {
 }
 
 /// TLS; the admin listener is reached in the clear, on loopback.
-#[derive(Args, Clone, Debug, Default)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFlags {
     /// Reach scheduler and engines over TLS and trust what this authority signed (PEM). With --openai https://… it
     /// stands in for the system's authorities.

@@ -5,13 +5,15 @@ use std::path::PathBuf;
 use clap::Args;
 use firstlight_proto::v1::Budget;
 
-use super::{dataset::DatasetFlags, load::LoadFlags, server::ServerFlags};
+use super::{dataset::DatasetFlags, given::Given, load::LoadFlags, server::ServerFlags};
 use crate::{report::slo::Slo, whatif::budgets};
 
 /// Replays recorded arrivals under another budget, in virtual time.
 #[derive(Args, Clone, Debug)]
 pub struct WhatIfFlags {
     /// What `run` or `record` wrote with --jsonl-out; without it --dataset says what arrives.
+    ///
+    /// Its requests arrive as they did: of the load flags only --timeout-ms may stand beside it.
     #[arg(value_name = "RUN.jsonl", required_unless_present = "dataset", conflicts_with = "dataset")]
     pub recording: Option<PathBuf>,
     /// What `run` or `record` wrote with --forwards-out: costs are fitted from it. Several are taken together; the last
@@ -51,7 +53,7 @@ pub struct WhatIfFlags {
     pub quiet: bool,
     /// When the requests of a dataset arrive, and their deadline.
     #[command(flatten)]
-    pub load: LoadFlags,
+    pub load: Given<LoadFlags>,
     /// What arrives, instead of a recording.
     #[command(flatten)]
     pub dataset: DatasetFlags,

@@ -9,7 +9,7 @@ use crate::flags::{budget::BudgetFlags, load::LoadFlags};
 /// Flags that are more load when they are larger.
 const LOAD: [&str; 2] = ["request-rate", "max-concurrency"];
 /// Limits of admission.
-const BUDGET: [&str; 13] = [
+const BUDGET: [&str; 16] = [
     "prefill-max-batch-size",
     "prefill-max-tokens",
     "max-batch-size",
@@ -20,9 +20,12 @@ const BUDGET: [&str; 13] = [
     "prefill-admission-policy",
     "prefill-admission-lookahead",
     "prefill-force-fifo-every",
+    "max-overtaking-age-ms",
     "admit-ahead",
     "kv-promise",
+    "kv-margin-tokens",
     "target-itl-ms",
+    "aging-ms",
 ];
 
 /// A flag and its values.
@@ -64,6 +67,8 @@ impl FromStr for Axis {
             .ok_or_else(|| format!("{s:?}: write FLAG=VALUE,VALUE,… such as request-rate=5,10,20"))?;
         let flag = match flag.trim().trim_start_matches("--") {
             "policy" => "prefill-admission-policy",
+            "lookahead" => "prefill-admission-lookahead",
+            "force-fifo-every" => "prefill-force-fifo-every",
             other => other,
         };
         if !LOAD.iter().chain(&BUDGET).any(|known| *known == flag) {
@@ -114,9 +119,12 @@ impl Setting {
             "prefill-admission-policy" => budget.prefill_admission_policy = Some(self.value.clone()),
             "prefill-admission-lookahead" => budget.prefill_admission_lookahead = Some(self.parse()?),
             "prefill-force-fifo-every" => budget.prefill_force_fifo_every = Some(self.parse()?),
+            "max-overtaking-age-ms" => budget.max_overtaking_age_ms = Some(self.parse()?),
             "admit-ahead" => budget.admit_ahead = Some(self.parse()?),
             "kv-promise" => budget.kv_promise = Some(self.value.clone()),
+            "kv-margin-tokens" => budget.kv_margin_tokens = Some(self.parse()?),
             "target-itl-ms" => budget.target_itl_ms = Some(self.positive()?),
+            "aging-ms" => budget.aging_ms = Some(self.parse()?),
             other => return Err(format!("{other:?} cannot be varied")),
         }
         Ok(())
@@ -150,6 +158,7 @@ mod tests {
         assert_eq!(axis("request-rate=40,5,10.5"), "5 10.5 40");
         assert_eq!(axis("--max-active-requests=64,16"), "64 16");
         assert_eq!("policy=pack,fifo".parse::<Axis>().unwrap().flag, "prefill-admission-policy");
+        assert_eq!("lookahead=8,32".parse::<Axis>().unwrap().flag, "prefill-admission-lookahead");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use firstlight_proto::v1;
 use super::figures::{self, Figures};
 use crate::{
     command::run,
-    flags::{Cli, Command, server::ServerFlags},
+    flags::{Cli, Command, run::RunFlags, server::ServerFlags},
     observe::lease::Lease,
     report::slo::Slo,
     target::firstlight::connect,
@@ -21,6 +21,8 @@ pub struct Live<'a> {
     pub server: &'a ServerFlags,
     /// The recording to send again.
     pub recording: &'a Path,
+    /// Deadline of each request instead of the recorded one, ms.
+    pub timeout_ms: Option<u64>,
     /// Objectives to count requests by.
     pub slo: Option<Slo>,
 }
@@ -45,30 +47,33 @@ pub async fn measure(live: &Live<'_>, budget: &v1::Budget) -> anyhow::Result<Fig
     measured
 }
 
-/// A run as anyone would ask for it on the command line.
 async fn run(live: &Live<'_>) -> anyhow::Result<Figures> {
-    let recording = live.recording.display().to_string();
-    let mut words =
-        ["bench-client", "run", "--quiet", "--no-stop-on-eos", "--no-prefix-cache", "--warmup-runs", "0"]
-            .map(str::to_owned)
-            .to_vec();
-    let mut flag = |name: &str, value: &str| words.extend([name.to_owned(), value.to_owned()]);
-    flag("--dataset", "recorded");
-    flag("--dataset-path", &recording);
-    flag("--run-label", "whatif");
-    flag("--target", &live.server.target);
-    flag("--admin", &live.server.admin);
-    for engine in &live.server.engine {
-        flag("--engine", engine);
-    }
+    let results = run::results(&flags(live)?).await?;
+    anyhow::ensure!(!results.run.interrupted, "interrupted");
+    Ok(figures::of_results(&results))
+}
+
+/// A run as anyone would ask for it on the command line.
+fn flags(live: &Live<'_>) -> anyhow::Result<RunFlags> {
+    let words = [
+        "bench-client",
+        "run",
+        "--quiet",
+        "--no-self-check",
+        "--no-stop-on-eos",
+        "--no-prefix-cache",
+        "--warmup-runs=0",
+        "--run-label=whatif",
+        "--dataset=recorded",
+    ];
     let Command::Run(mut flags) = Cli::try_parse_from(words)?.command else {
         unreachable!("the second word is run");
     };
+    flags.server = live.server.clone();
+    flags.dataset.dataset_path = Some(live.recording.to_owned());
+    flags.load.timeout_ms = live.timeout_ms;
     flags.output.slo = live.slo;
-    flags.no_self_check = true;
-    let results = run::results(&flags).await?;
-    anyhow::ensure!(!results.run.interrupted, "interrupted");
-    Ok(figures::of_results(&results))
+    Ok(*flags)
 }
 
 /// A figure over runs; `None` where no run measured it.
@@ -82,6 +87,22 @@ pub fn spread(runs: &[Figures], name: &str) -> Option<Spread> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_live_run_reaches_the_services_as_whatif_was_told_to() {
+        let words = [
+            "bench-client whatif run.jsonl --forwards f.jsonl --verify --target a:1 --admin b:2 --engine c:3",
+            "--tls-ca ca.pem --tls-cert cert.pem --tls-key key.pem --tls-name scheduler",
+        ];
+        let told = Cli::parse_from(words.iter().flat_map(|words| words.split(' ')));
+        let Command::Whatif(told) = told.command else { panic!("another command") };
+        let recording = Path::new("run.jsonl");
+        let live = Live { server: &told.server, recording, timeout_ms: Some(500), slo: None };
+        let run = flags(&live).unwrap();
+        assert_eq!(run.server, told.server);
+        assert_eq!(run.server.tls.tls_name.as_deref(), Some("scheduler"));
+        assert_eq!((run.load.timeout_ms, run.dataset.dataset_path.as_deref()), (Some(500), Some(recording)));
+    }
 
     #[test]
     fn a_figure_over_runs_is_their_mean_and_range() {

@@ -5,10 +5,16 @@ from boards.panels import dashboard_of, heat, lines, number, quantiles, row, sta
 MISS = 'firstlight_ttft_seconds_count{ttft_band="slo_miss"}'
 TTFT = "firstlight_ttft_seconds"
 SEGMENT = "firstlight_ttft_segment_seconds"
+# As in deploy/prometheus/rules: the failures that are not the client's own.
+FAILED = 'firstlight_ttft_failures_total{kind=~"deadline|unavailable|bug"}'
+REFUSED = 'firstlight_refusals_total{kind=~"full|deadline|unavailable|bug"}'
 
 
 def rate(metric):
     return f"rate({metric}[$__rate_interval])"
+
+
+WITHOUT = f"(sum({rate(FAILED)}) or vector(0)) + (sum({rate(REFUSED)}) or vector(0))"
 
 
 def mean(histogram, label, selector=""):
@@ -32,9 +38,10 @@ def board():
         .with_panel(
             number(
                 "Attainment",
-                "Share of first tokens that came within the scheduler's --slo-ttft.",
+                "Share of requests whose first token came within the scheduler's --slo-ttft. One that was refused, or "
+                "failed before its first token, missed it.",
                 "percentunit",
-                f"1 - sum({rate(MISS)}) / sum({rate(f'{TTFT}_count')})",
+                f"1 - (sum({rate(MISS)}) + {WITHOUT}) / (sum({rate(f'{TTFT}_count')}) + {WITHOUT})",
                 thresholds=((None, "red"), (0.95, "orange"), (0.99, "green")),
             )
         )

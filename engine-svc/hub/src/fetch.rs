@@ -19,14 +19,19 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    fn includes(self, file: &str) -> bool {
+    /// Whether a file of this name is one of them, in a repository that has it.
+    pub fn includes(self, file: &str) -> bool {
         match self {
-            Self::Model => file.ends_with(".safetensors") || FOR_BOTH.contains(&file),
+            Self::Model => {
+                file.ends_with(".safetensors") || FOR_MODEL.contains(&file) || FOR_BOTH.contains(&file)
+            }
             Self::Tokenizer => FOR_BOTH.contains(&file),
         }
     }
 }
 
+/// Small files that only an engine reads where they are there.
+const FOR_MODEL: [&str; 1] = ["generation_config.json"];
 /// Small files that either side reads where they are there.
 const FOR_BOTH: [&str; 5] =
     ["config.json", "model.safetensors.index.json", "tokenizer.json", "vocab.json", "merges.txt"];
@@ -73,18 +78,33 @@ pub struct Hub {
     cache: Cache,
     endpoint: Option<String>,
     offline: bool,
+    token: Option<String>,
 }
 
 impl Hub {
     /// As the environment variables of Hugging Face's own tools say.
     pub fn from_env() -> Self {
-        let offline = std::env::var("HF_HUB_OFFLINE").is_ok_and(|value| !matches!(value.as_str(), "" | "0"));
-        Self { cache: Cache::from_env(), endpoint: std::env::var("HF_ENDPOINT").ok(), offline }
+        let set = |name: &str| {
+            let value = std::env::var(name).ok()?.trim().to_owned();
+            (!value.is_empty()).then_some(value)
+        };
+        Self {
+            cache: Cache::from_env(),
+            endpoint: set("HF_ENDPOINT"),
+            offline: set("HF_HUB_OFFLINE").is_some_and(|value| value != "0"),
+            token: set("HF_TOKEN"),
+        }
     }
 
     /// With a cache folder, and a server in place of the public one (`None`: none at all).
     pub fn new(cache: &Path, endpoint: Option<String>) -> Self {
-        Self { cache: Cache::new(cache.to_owned()), offline: endpoint.is_none(), endpoint }
+        Self { cache: Cache::new(cache.to_owned()), offline: endpoint.is_none(), endpoint, token: None }
+    }
+
+    /// With a token instead of the one that `hf auth login` left beside the cache.
+    #[must_use]
+    pub fn with_token(self, token: &str) -> Self {
+        Self { token: Some(token.to_owned()), ..self }
     }
 
     /// Where the wanted files of `id` lie: a folder, or the file where the model is one. What the cache holds
@@ -112,6 +132,9 @@ impl Hub {
         let mut api = ApiBuilder::from_cache(self.cache.clone()).with_retries(3);
         if let Some(endpoint) = &self.endpoint {
             api = api.with_endpoint(endpoint.trim_end_matches('/').to_owned());
+        }
+        if self.token.is_some() {
+            api = api.with_token(self.token.clone());
         }
         let api = api.build().map_err(|e| unfetched(id, e))?;
         let repository = api.repo(repo(id));
@@ -202,7 +225,7 @@ fn unfetched(id: &ModelId, error: ApiError) -> Unfetched {
         Some(status @ (401 | 403)) => Unfetched::Refused(HubError::Refused {
             id: id.clone(),
             status,
-            hint: "no such model, or it is gated: log in with `hf auth login`",
+            hint: "no such model, or it is gated: log in with `hf auth login`, or set HF_TOKEN",
         }),
         Some(404) => Unfetched::Refused(HubError::Refused {
             id: id.clone(),

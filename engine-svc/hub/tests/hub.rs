@@ -15,6 +15,7 @@ use firstlight_hub::{Hub, HubError, ModelId, Wanted};
 const FOLDER: &[(&str, &str)] = &[
     ("README.md", "not wanted"),
     ("config.json", "{}"),
+    ("generation_config.json", "ends"),
     ("model.safetensors", "weights"),
     ("onnx/model.onnx", "not wanted"),
     ("tokenizer.json", "words"),
@@ -28,6 +29,11 @@ struct Server {
 
 impl Server {
     fn with(files: &'static [(&'static str, &'static str)]) -> Self {
+        Self::gated(files, None)
+    }
+
+    /// One that answers callers with that token only.
+    fn gated(files: &'static [(&'static str, &'static str)], token: Option<&'static str>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let handed_out = Arc::new(AtomicUsize::new(0));
@@ -35,7 +41,7 @@ impl Server {
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let count = count.clone();
-                std::thread::spawn(move || answer(&stream.unwrap(), files, &count));
+                std::thread::spawn(move || answer(&stream.unwrap(), files, token, &count));
             }
         });
         Self { endpoint, handed_out }
@@ -47,7 +53,7 @@ impl Server {
 }
 
 /// One request, one answer, then the connection closes.
-fn answer(mut stream: &TcpStream, files: &[(&str, &str)], handed_out: &AtomicUsize) {
+fn answer(mut stream: &TcpStream, files: &[(&str, &str)], token: Option<&str>, handed_out: &AtomicUsize) {
     let lines: Vec<String> = BufReader::new(stream)
         .lines()
         .map(|line| line.unwrap_or_default())
@@ -55,7 +61,12 @@ fn answer(mut stream: &TcpStream, files: &[(&str, &str)], handed_out: &AtomicUsi
         .collect();
     let Some(path) = lines.first().and_then(|line| line.split(' ').nth(1)) else { return };
     let file = path.strip_prefix("/some/model/resolve/main/").map(|name| files.iter().find(|f| f.0 == name));
-    let (status, headers, body) = if path == "/api/models/some/model/revision/main" {
+    let carries = |token: &str| {
+        lines.iter().any(|line| line.eq_ignore_ascii_case(&format!("authorization: bearer {token}")))
+    };
+    let (status, headers, body) = if token.is_some_and(|token| !carries(token)) {
+        ("401 Unauthorized", String::new(), String::new())
+    } else if path == "/api/models/some/model/revision/main" {
         let names: Vec<_> = files.iter().map(|f| format!("{{\"rfilename\":\"{}\"}}", f.0)).collect();
         ("200 OK", String::new(), format!("{{\"sha\":\"c0ffee\",\"siblings\":[{}]}}", names.join(",")))
     } else if let Some(Some((name, body))) = file {
@@ -115,13 +126,23 @@ fn a_model_is_fetched_once_and_then_found_without_network() {
     let online = Hub::new(&cache.0, Some(server.endpoint.clone()));
 
     let folder = online.find(&id("some/model"), Wanted::Model).unwrap();
-    assert_eq!(names(&folder), ["config.json", "model.safetensors", "tokenizer.json"]);
+    let all = ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json"];
+    assert_eq!(names(&folder), all);
     assert_eq!(std::fs::read_to_string(folder.join("model.safetensors")).unwrap(), "weights");
-    assert_eq!(server.handed_out(), 3);
+    assert_eq!(server.handed_out(), all.len());
 
     assert_eq!(online.find(&id("some/model"), Wanted::Model).unwrap(), folder);
-    assert_eq!(server.handed_out(), 3);
+    assert_eq!(server.handed_out(), all.len());
     assert_eq!(Hub::new(&cache.0, None).find(&id("some/model"), Wanted::Model).unwrap(), folder);
+}
+
+#[test]
+fn a_repository_without_the_small_files_is_a_model_all_the_same() {
+    let cache = CacheFolder::new("bare");
+    let server = Server::with(&[("config.json", "{}"), ("model.safetensors", "weights")]);
+    let hub = Hub::new(&cache.0, Some(server.endpoint.clone()));
+    let folder = hub.find(&id("some/model"), Wanted::Model).unwrap();
+    assert_eq!(names(&folder), ["config.json", "model.safetensors"]);
 }
 
 #[test]
@@ -164,4 +185,18 @@ fn what_the_hub_does_not_have_is_refused_with_its_answer() {
     let hub = Hub::new(&cache.0, Some(server.endpoint.clone()));
     let error = hub.find(&id("no/such"), Wanted::Model).unwrap_err();
     assert!(matches!(error, HubError::Refused { status: 404, .. }), "{error}");
+}
+
+#[test]
+fn a_gated_model_is_fetched_with_a_token_and_the_refusal_says_how_to_give_one() {
+    let cache = CacheFolder::new("gated");
+    let server = Server::gated(FOLDER, Some("secret"));
+    let hub = || Hub::new(&cache.0, Some(server.endpoint.clone()));
+    for stranger in [hub(), hub().with_token("another")] {
+        let error = stranger.find(&id("some/model"), Wanted::Model).unwrap_err();
+        assert!(matches!(error, HubError::Refused { status: 401, .. }), "{error}");
+        assert!(error.to_string().contains("HF_TOKEN"), "{error}");
+    }
+    let folder = hub().with_token("secret").find(&id("some/model"), Wanted::Model).unwrap();
+    assert!(folder.join("model.safetensors").exists());
 }

@@ -12,6 +12,7 @@ use std::{
 };
 
 use metrics::{Histogram, HistogramFn, Key, Label};
+use metrics_exporter_prometheus::formatting::sanitize_label_value;
 
 use super::metrics::{Kind, Metric};
 
@@ -151,12 +152,8 @@ fn write(
 }
 
 fn in_words<'a>(labels: impl Iterator<Item = &'a Label>) -> String {
-    let labels = labels.map(|label| format!("{}=\"{}\"", label.key(), escaped(label.value())));
+    let labels = labels.map(|label| format!("{}=\"{}\"", label.key(), sanitize_label_value(label.value())));
     labels.collect::<Vec<_>>().join(",")
-}
-
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 use anyhow::Context as _;
 use axum::{Router, http::header::CONTENT_TYPE, routing::get};
 use metrics::Unit;
+use metrics_exporter_prometheus::formatting::sanitize_label_value;
 use tokio_util::sync::CancellationToken;
 
 use super::recorder::Page;
@@ -19,6 +20,9 @@ pub enum Kind {
     SecondsCounter,
     /// Goes up and down.
     Gauge,
+    /// The same, of what comes and goes, such as engines. The recorder would keep its series for ever, so its owner
+    /// appends those of what is there to the page with [`owned_gauge`].
+    OwnedGauge,
     /// Distribution over these upper bounds.
     Histogram(&'static [f64]),
     /// The same, counted by its owner, who appends it to the page: an [`OwnedHistogram`](super::histogram::OwnedHistogram).
@@ -30,7 +34,7 @@ impl Kind {
     pub fn prometheus_type(&self) -> &'static str {
         match self {
             Self::Counter | Self::SecondsCounter => "counter",
-            Self::Gauge => "gauge",
+            Self::Gauge | Self::OwnedGauge => "gauge",
             Self::Histogram(_) | Self::OwnedHistogram(_) => "histogram",
         }
     }
@@ -72,10 +76,19 @@ pub fn seconds_counter<'a>(
     metric: &Metric,
     samples: impl IntoIterator<Item = (&'a str, Duration)>,
 ) -> String {
-    let Metric { name, help, labels, .. } = metric;
-    let mut page = format!("# HELP {name} {help}\n# TYPE {name} counter\n");
-    for (label, time) in samples {
-        page += &format!("{name}{{{}=\"{label}\"}} {}\n", labels[0], time.as_secs_f64());
+    page(metric, samples.into_iter().map(|(label, time)| (label, time.as_secs_f64())))
+}
+
+/// A [`Kind::OwnedGauge`] with one label, in the text format of `/metrics`.
+pub fn owned_gauge<'a>(metric: &Metric, samples: impl IntoIterator<Item = (&'a str, f64)>) -> String {
+    page(metric, samples)
+}
+
+fn page<'a>(metric: &Metric, samples: impl IntoIterator<Item = (&'a str, f64)>) -> String {
+    let Metric { name, kind, help, labels, .. } = metric;
+    let mut page = format!("# HELP {name} {help}\n# TYPE {name} {}\n", kind.prometheus_type());
+    for (label, value) in samples {
+        page += &format!("{name}{{{}=\"{}\"}} {value}\n", labels[0], sanitize_label_value(label));
     }
     page
 }
@@ -114,4 +127,31 @@ where
         }
     });
     Ok(bound)
+}
+
+#[cfg(test)]
+mod tests {
+    use metrics::describe_gauge;
+    use metrics_exporter_prometheus::PrometheusBuilder;
+
+    use super::*;
+
+    const LEVEL: Metric = Metric {
+        name: "firstlight_test_level",
+        kind: Kind::OwnedGauge,
+        unit: Unit::Count,
+        help: "A test.",
+        labels: &["engine"],
+    };
+
+    #[test]
+    fn an_owned_gauge_reads_as_the_recorder_would_write_it() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let name = "a \"b\" \\ c\nd";
+        metrics::with_local_recorder(&recorder, || {
+            describe_gauge!(LEVEL.name, LEVEL.help);
+            metrics::gauge!(LEVEL.name, "engine" => name).set(1.5);
+        });
+        assert_eq!(owned_gauge(&LEVEL, [(name, 1.5)]).trim(), recorder.handle().render().trim());
+    }
 }

@@ -53,7 +53,7 @@ pub fn install(declared: &[Metric]) -> anyhow::Result<Page> {
         match metric.kind {
             Kind::Counter => describe_counter!(metric.name, metric.unit, metric.help),
             Kind::Gauge => describe_gauge!(metric.name, metric.unit, metric.help),
-            Kind::SecondsCounter | Kind::Histogram(_) | Kind::OwnedHistogram(_) => {}
+            Kind::SecondsCounter | Kind::OwnedGauge | Kind::Histogram(_) | Kind::OwnedHistogram(_) => {}
         }
     }
     Ok(page)

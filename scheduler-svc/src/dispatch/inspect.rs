@@ -26,7 +26,7 @@ pub struct Served {
 }
 
 impl Dispatch {
-    /// Brings all gauges up to date; the page's lines for the counters of seconds.
+    /// Brings all gauges up to date; the page's lines for what the recorder does not hold.
     pub fn scrape(&mut self) -> String {
         let gauges = self.core.gauges(self.now());
         let clocks: Vec<_> = self.engines.iter().map(|(id, a)| (*id, a.clock.borrow().clone())).collect();
@@ -51,7 +51,7 @@ impl Dispatch {
             .blocked
             .iter()
             .map(|(cause, ns)| (cause.label(), Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))));
-        seconds_counter(&metrics::BLOCKED, blocked) + &self.itl.page()
+        seconds_counter(&metrics::BLOCKED, blocked) + &self.itl.page() + &metrics::engine_gauges(&engines)
     }
 
     /// What the watchdog judges by.

@@ -46,19 +46,23 @@ impl Inference for InferenceService {
         self.injections.wait(Segment::Ingress).await;
         let received = self.telemetry.clock.now();
         self.telemetry.metrics.received.increment(1);
-        let (metadata, _, message) = request.into_parts();
-        let asked_id = message.request_id.clone();
+        let (metadata, _, mut message) = request.into_parts();
+        // Before anything is checked: a refusal is told its id too.
+        if message.request_id.is_empty() {
+            message.request_id = uuid::Uuid::now_v7().to_string();
+        }
+        let id = message.request_id.clone();
         match self.accept(received, &metadata, message).await {
-            Ok((id, stream)) => {
+            Ok(stream) => {
                 let mut response = Response::new(stream);
                 tell_id(response.metadata_mut(), &id);
                 Ok(response)
             }
             Err(failure) => {
                 self.telemetry.metrics.refused(failure.kind());
-                tracing::debug!(request_id = %asked_id, kind = %failure.kind(), reason = %failure, "refused");
+                tracing::debug!(request_id = %id, kind = %failure.kind(), reason = %failure, "refused");
                 let mut status = Status::from(failure);
-                tell_id(status.metadata_mut(), &asked_id);
+                tell_id(status.metadata_mut(), &id);
                 Err(status)
             }
         }
@@ -88,7 +92,7 @@ impl InferenceService {
         received: Stamp,
         metadata: &MetadataMap,
         message: v1::GenerateRequest,
-    ) -> Result<(Arc<str>, TokenStream), Failure> {
+    ) -> Result<TokenStream, Failure> {
         if self.drain.is_cancelled() {
             return Err(stopping());
         }
@@ -99,9 +103,8 @@ impl InferenceService {
         self.dispatcher.check_room().await?;
         let prompt = self.prompts.ids(checked.prompt).await?;
         self.injections.wait(Segment::Accept).await;
-        let id: Arc<str> = checked.id.into();
         let ask = Ask {
-            id: id.clone(),
+            id: checked.id.into(),
             run_label: checked.run_label.into(),
             prompt,
             max_new: checked.max_new,
@@ -124,13 +127,13 @@ impl InferenceService {
             delay: self.injections.at(Segment::Deliver),
             open,
         };
-        Ok((id, TokenStream::new(ticket, setup)))
+        Ok(TokenStream::new(ticket, setup))
     }
 }
 
 /// Sends the request's id back; one that is no header value was refused.
 fn tell_id(metadata: &mut MetadataMap, id: &str) {
-    if let (false, Ok(value)) = (id.is_empty(), id.parse()) {
+    if let Ok(value) = id.parse() {
         metadata.insert("x-request-id", value);
     }
 }

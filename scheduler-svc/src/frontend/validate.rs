@@ -26,7 +26,7 @@ const MAX_DEADLINE: Duration = Duration::from_secs(86_400);
 /// A request whose fields are in range.
 #[derive(Debug)]
 pub struct Checked {
-    /// Given by the client, or a new UUIDv7.
+    /// Names the request.
     pub id: String,
     /// Groups the requests of one run.
     pub run_label: String,
@@ -88,7 +88,7 @@ pub fn request(
     let stop = stop.unwrap_or_default();
     stops(&stop, vocab, tokenizer.is_some())?;
     Ok(Checked {
-        id: if request_id.is_empty() { uuid::Uuid::now_v7().to_string() } else { request_id },
+        id: request_id,
         run_label,
         prompt: self::prompt(prompt, vocab, tokenizer.is_some())?,
         max_new: max_new_tokens,
@@ -313,12 +313,11 @@ mod tests {
     }
 
     #[test]
-    fn a_good_request_gets_an_id_and_a_seed() {
-        let checked = request(good(), &served(), Some(10)).unwrap();
-        assert!(uuid::Uuid::parse_str(&checked.id).is_ok());
-        assert!(checked.sampling.seed.is_some());
+    fn a_good_request_keeps_its_id_and_gets_a_seed() {
         let named = v1::GenerateRequest { request_id: "mine".into(), model: "m".into(), ..good() };
-        assert_eq!(request(named, &served(), Some(10)).unwrap().id, "mine");
+        let checked = request(named, &served(), Some(10)).unwrap();
+        assert_eq!(checked.id, "mine");
+        assert!(checked.sampling.seed.is_some());
     }
 
     #[test]

@@ -28,6 +28,31 @@ pub static ITL: Metric = Metric {
     labels: &[],
 };
 
+/// Active requests of each engine attached.
+pub const LINK_ACTIVE_REQUESTS: Metric =
+    of_engine("firstlight_link_active_requests", Unit::Count, "Active requests of an engine.");
+/// Blocks of its pool.
+pub const LINK_KV_BLOCKS: Metric =
+    of_engine("firstlight_link_kv_blocks", Unit::Count, "KV blocks of an engine.");
+/// Those that it says are free.
+pub const LINK_KV_BLOCKS_FREE: Metric = of_engine(
+    "firstlight_link_kv_blocks_free",
+    Unit::Count,
+    "KV blocks free (unused or evictable), as it says.",
+);
+/// Those that may be promised.
+pub const LINK_KV_BLOCKS_LEFT: Metric =
+    of_engine("firstlight_link_kv_blocks_left", Unit::Count, "KV blocks left to promise to new requests.");
+/// Its clock, once probes have found it.
+pub const CLOCK_OFFSET: Metric =
+    of_engine("firstlight_clock_offset_seconds", Unit::Seconds, "The engine's clock less ours.");
+/// How surely it is known.
+pub const CLOCK_BOUND: Metric = of_engine(
+    "firstlight_clock_bound_seconds",
+    Unit::Seconds,
+    "The true clock offset lies within plus or minus this.",
+);
+
 /// All metrics of this service.
 pub const ALL: &[Metric] = &[
     BLOCKED,
@@ -68,6 +93,11 @@ pub const ALL: &[Metric] = &[
         "firstlight_ttft_unsplit_total",
         "First tokens whose parts are unknown: the engine's stamps or its clock were missing.",
         &[],
+    ),
+    count(
+        "firstlight_ttft_failures_total",
+        "Queued requests that failed before their first token, by kind of failure.",
+        &["kind"],
     ),
     count(
         "firstlight_negative_segments_total",
@@ -111,19 +141,14 @@ pub const ALL: &[Metric] = &[
         &[],
     ),
     level("firstlight_engines_attached", "Engines attached.", &[]),
-    level("firstlight_link_active_requests", "Active requests of an engine.", &["engine"]),
-    level("firstlight_link_kv_blocks", "KV blocks of an engine.", &["engine"]),
-    level("firstlight_link_kv_blocks_free", "KV blocks free (unused or evictable), as it says.", &["engine"]),
-    level("firstlight_link_kv_blocks_left", "KV blocks left to promise to new requests.", &["engine"]),
+    LINK_ACTIVE_REQUESTS,
+    LINK_KV_BLOCKS,
+    LINK_KV_BLOCKS_FREE,
+    LINK_KV_BLOCKS_LEFT,
     count("firstlight_link_attachments_total", "Attachments of an engine, the first included.", &["engine"]),
     count("firstlight_link_losses_total", "Attachments of an engine that ended.", &["engine"]),
-    gauge_of("firstlight_clock_offset_seconds", Unit::Seconds, "The engine's clock less ours.", &["engine"]),
-    gauge_of(
-        "firstlight_clock_bound_seconds",
-        Unit::Seconds,
-        "The true clock offset lies within plus or minus this.",
-        &["engine"],
-    ),
+    CLOCK_OFFSET,
+    CLOCK_BOUND,
     count("firstlight_spans_dropped_total", "Spans and forwards that slow watchers lost.", &[]),
     count("firstlight_traces_exported_total", "Traces that the collector (--otlp-endpoint) took.", &[]),
     count(
@@ -170,16 +195,11 @@ const fn seconds(name: &'static str, help: &'static str, labels: &'static [&'sta
 }
 
 const fn level(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Metric {
-    gauge_of(name, Unit::Count, help, labels)
+    Metric { name, kind: Kind::Gauge, unit: Unit::Count, help, labels }
 }
 
-const fn gauge_of(
-    name: &'static str,
-    unit: Unit,
-    help: &'static str,
-    labels: &'static [&'static str],
-) -> Metric {
-    Metric { name, kind: Kind::Gauge, unit, help, labels }
+const fn of_engine(name: &'static str, unit: Unit, help: &'static str) -> Metric {
+    Metric { name, kind: Kind::OwnedGauge, unit, help, labels: &["engine"] }
 }
 
 const fn histogram_of(

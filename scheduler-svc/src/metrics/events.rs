@@ -39,6 +39,19 @@ impl CancelledBy {
     }
 }
 
+/// A counter for each kind of failure.
+struct ByKind(Vec<(FailureKind, Counter)>);
+
+impl ByKind {
+    fn new(name: &'static str) -> Self {
+        Self(FailureKind::all().map(|kind| (kind, counter!(name, "kind" => kind.label()))).collect())
+    }
+
+    fn count(&self, kind: FailureKind) {
+        self.0.iter().filter(|(k, _)| *k == kind).for_each(|(_, counter)| counter.increment(1));
+    }
+}
+
 /// Whether TTFT kept to `--slo-ttft`, as `ttft_band`.
 const BANDS: [&str; 2] = ["ok", "slo_miss"];
 
@@ -71,7 +84,8 @@ pub struct Metrics {
     preemptions: Counter,
     lost: Counter,
     outcomes: Vec<(&'static str, Counter)>,
-    refusals: Vec<(FailureKind, Counter)>,
+    refusals: ByKind,
+    ttft_failures: ByKind,
     cancels: [Counter; CancelledBy::ALL.len()],
     ttft: [Histogram; 2],
     segments: [[Histogram; 2]; SEGMENTS.len()],
@@ -82,7 +96,6 @@ impl Metrics {
     /// Registers every metric of events, so that all are there, at 0, from the start.
     pub fn new() -> Self {
         let outcome = |o: &'static str| (o, counter!("firstlight_requests_finished_total", "outcome" => o));
-        let refusal = |k: FailureKind| (k, counter!("firstlight_refusals_total", "kind" => k.label()));
         Self {
             received: counter!("firstlight_requests_received_total"),
             queued: counter!("firstlight_requests_queued_total"),
@@ -103,7 +116,8 @@ impl Metrics {
                 .chain(FailureKind::all().map(|k| k.label()))
                 .map(outcome)
                 .collect(),
-            refusals: FailureKind::all().map(refusal).collect(),
+            refusals: ByKind::new("firstlight_refusals_total"),
+            ttft_failures: ByKind::new("firstlight_ttft_failures_total"),
             cancels: CancelledBy::ALL.map(|by| counter!("firstlight_cancels_total", "by" => by.label())),
             ttft: BANDS.map(|band| histogram!("firstlight_ttft_seconds", "ttft_band" => band)),
             segments: SEGMENTS.map(|segment| {
@@ -118,7 +132,12 @@ impl Metrics {
 
     /// A request was refused at the door.
     pub fn refused(&self, kind: FailureKind) {
-        self.refusals.iter().filter(|(k, _)| *k == kind).for_each(|(_, counter)| counter.increment(1));
+        self.refusals.count(kind);
+    }
+
+    /// A queued request failed, and never had a first token.
+    pub fn failed_before_first_token(&self, kind: FailureKind) {
+        self.ttft_failures.count(kind);
     }
 
     /// A queued request ended.

@@ -1,26 +1,9 @@
-//! Gauges of the core, the engines and the budget: set when a scrape asks, by whoever owns them.
+//! Gauges of the core, of all engines together and of the budget: set when a scrape asks, by whoever owns them.
 
-use firstlight_proto::v1;
 use metrics::{counter, gauge};
 
-use super::in_seconds;
+use super::EngineGauges;
 use crate::admission::{Budget, Gauges};
-
-/// What the engines look like at one moment.
-pub struct EngineGauges<'a> {
-    /// Its name.
-    pub name: &'a str,
-    /// Blocks in its pool.
-    pub kv_blocks: u32,
-    /// Blocks free, as it last said.
-    pub kv_blocks_free: u32,
-    /// Blocks left to promise.
-    pub kv_blocks_left: u32,
-    /// Its active requests.
-    pub active: u32,
-    /// Its clock.
-    pub clock: Option<&'a v1::ClockOffset>,
-}
 
 /// Brings the gauges of the core up to date.
 pub fn set_gauges(core: &Gauges, engines: &[EngineGauges<'_>]) {
@@ -32,18 +15,6 @@ pub fn set_gauges(core: &Gauges, engines: &[EngineGauges<'_>]) {
     gauge!("firstlight_kv_utilization_ratio").set(blocks.saturating_sub(free) as f64 / blocks.max(1) as f64);
     counter!("firstlight_adaptive_gaps_total").absolute(core.controller.gaps);
     counter!("firstlight_adaptive_gaps_over_target_total").absolute(core.controller.over_target);
-    for engine in engines {
-        let set =
-            |name: &'static str, value: f64| gauge!(name, "engine" => engine.name.to_owned()).set(value);
-        set("firstlight_link_active_requests", engine.active.into());
-        set("firstlight_link_kv_blocks", engine.kv_blocks.into());
-        set("firstlight_link_kv_blocks_free", engine.kv_blocks_free.into());
-        set("firstlight_link_kv_blocks_left", engine.kv_blocks_left.into());
-        if let Some(clock) = engine.clock {
-            set("firstlight_clock_offset_seconds", in_seconds(clock.offset_ns));
-            set("firstlight_clock_bound_seconds", in_seconds(clock.bound_ns));
-        }
-    }
 }
 
 /// Tells the budget in force.

@@ -45,6 +45,16 @@ async fn every_wrong_request_is_refused_and_the_next_one_served() {
 }
 
 #[tokio::test]
+async fn a_refused_request_without_an_id_is_told_the_one_it_got() {
+    let engine = Engine::start("e", forwards_of(0.1)).await;
+    let scheduler = Scheduler::start(&[engine.addr], &[]).await;
+    for request in [with(|r| r.max_new_tokens = 0), with(|r| r.max_new_tokens = 40_000)] {
+        let status = scheduler.complete(request).await.unwrap_err();
+        assert_eq!(status.metadata().get("x-request-id").expect("an id").len(), 36, "a UUID");
+    }
+}
+
+#[tokio::test]
 async fn an_id_in_flight_is_refused_and_free_again_afterwards() {
     let engine = Engine::start("e", forwards_of(1.0)).await;
     let scheduler = Scheduler::start(&[engine.addr], &[]).await;

@@ -53,6 +53,17 @@ fn every_variable_is_a_flag_of_its_program() {
 }
 
 #[test]
+fn a_model_in_a_volume_is_called_by_more_than_its_folder() {
+    let mut checked = 0;
+    for (composition, pod) in pods() {
+        let has = |name: &str| pod.environment.contains_key(name);
+        assert_eq!(has("FIRSTLIGHT_MODEL"), has("FIRSTLIGHT_MODEL_NAME"), "{composition}: {}", pod.service());
+        checked += usize::from(has("FIRSTLIGHT_MODEL"));
+    }
+    assert!(checked >= 8, "only {checked} pods with a model were found");
+}
+
+#[test]
 fn the_bench_job_uses_flags_that_exist() {
     let help = succeed(program("bench-client").args(["run", "--help"]));
     for (_, pod) in pods().into_iter().filter(|(_, pod)| pod.service() == "bench-client") {

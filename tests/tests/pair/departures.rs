@@ -43,6 +43,7 @@ async fn a_passed_deadline_frees_kv_blocks_within_one_step() {
     .await;
     assert!(after.sum(STEPS) - before.sum(STEPS) <= WITHIN_ONE_STEP);
     assert_eq!(cancels(&pair, "deadline").await, 1.0);
+    assert_eq!(failed_without_a_token(&pair, "deadline").await, 0.0, "its TTFT is counted already");
 }
 
 #[tokio::test]
@@ -55,6 +56,7 @@ async fn a_deadline_that_passes_in_the_queue_is_told_with_the_wait_by_cause() {
     let status = client.generate(waits).await.unwrap_err();
     assert_eq!(Kind::of(&status), Kind::Deadline, "{status:?}");
     assert!(status.message().contains("max_active"), "{status:?}");
+    assert_eq!(failed_without_a_token(&pair, "deadline").await, 1.0);
 }
 
 #[tokio::test]
@@ -116,4 +118,9 @@ async fn freed(pair: &Pair, before: &Page) -> Page {
 async fn cancels(pair: &Pair, by: &str) -> f64 {
     let page = Page::of(&pair.scheduler_metrics).await;
     page.sum_where("firstlight_cancels_total", &format!("by=\"{by}\""))
+}
+
+async fn failed_without_a_token(pair: &Pair, kind: &str) -> f64 {
+    let page = Page::of(&pair.scheduler_metrics).await;
+    page.sum_where("firstlight_ttft_failures_total", &format!("kind=\"{kind}\""))
 }

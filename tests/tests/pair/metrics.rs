@@ -12,6 +12,7 @@ const SCHEDULER: &[(&str, &str)] = &[
     ("firstlight_queue_blocked_seconds_total", "cause=\"max_active\""),
     ("firstlight_negative_segments_total", "segment=\"dispatch\""),
     ("firstlight_ttft_unsplit_total", ""),
+    ("firstlight_ttft_failures_total", "kind=\"unavailable\""),
     ("firstlight_requests_received_total", ""),
     ("firstlight_requests_finished_total", "outcome=\"length\""),
     ("firstlight_refusals_total", "kind=\"never_fits\""),

@@ -57,8 +57,12 @@ impl Held {
 
 /// The limits that matter for the policy in force, by name.
 fn limits(b: &Budget) -> BTreeMap<String, String> {
-    let pack = b.policy() == "pack";
+    let [pack, adaptive, priority] = ["pack", "adaptive", "priority"].map(|policy| b.policy() == policy);
+    let optimistic = b.kv_promise() == "optimistic";
     let number = |x: Option<u32>| x.map(|x| x.to_string());
+    let mut weights: Vec<_> =
+        b.class_weights.iter().map(|(class, weight)| format!("{class}={weight}")).collect();
+    weights.sort();
     let all = [
         ("policy", b.policy.clone()),
         ("prefill_max_batch_size", number(b.prefill_max_batch_size)),
@@ -72,6 +76,11 @@ fn limits(b: &Budget) -> BTreeMap<String, String> {
         ("kv_promise", b.kv_promise.clone()),
         ("lookahead", number(b.lookahead).filter(|_| pack)),
         ("force_fifo_every", number(b.force_fifo_every).filter(|_| pack)),
+        ("max_overtaking_age_ms", number(b.max_overtaking_age_ms).filter(|_| pack)),
+        ("kv_margin_tokens", number(b.kv_margin_tokens).filter(|_| optimistic)),
+        ("target_itl_ms", b.target_itl_ms.filter(|_| adaptive).map(|x| x.to_string())),
+        ("aging_ms", number(b.aging_ms).filter(|_| priority)),
+        ("class_weights", (priority && !weights.is_empty()).then(|| weights.join(","))),
     ];
     all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use firstlight_kernels::rope::RopePairing;
 use serde::Deserialize;
 
-use super::read_json;
+use super::{model_name, read_json};
 use crate::weights::config::{Mlp, ModelConfig, Norm, Positions};
 use crate::weights::error::LoadError;
 use crate::weights::rope::RopeScaling;
@@ -49,9 +49,7 @@ impl Kind {
     }
 
     fn name(&self, folder: &Path) -> String {
-        let folder = folder.file_name().map(|name| name.to_string_lossy().into_owned());
-        let named = self.name.clone().filter(|name| !name.is_empty());
-        named.or(folder).unwrap_or_else(|| self.model_type.clone())
+        model_name::find(self.name.as_deref(), folder).unwrap_or_else(|| self.model_type.clone())
     }
 }
 

@@ -1,6 +1,7 @@
 //! A Hugging Face folder as a source of weights: `config.json` and safetensors, whole or in shards.
 
 mod config;
+mod model_name;
 mod names;
 mod safetensors_file;
 mod vocabulary;
@@ -164,4 +165,25 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, LoadError> {
     let file = File::open(path).map_err(|source| LoadError::Io { path: path.to_owned(), source })?;
     serde_json::from_reader(BufReader::new(file))
         .map_err(|source| LoadError::Json { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use firstlight_hub::Wanted;
+
+    /// What of this loader reads files by name.
+    const SOURCES: [&str; 3] =
+        [include_str!("mod.rs"), include_str!("config.rs"), include_str!("vocabulary.rs")];
+
+    #[test]
+    fn every_file_that_is_read_is_fetched_for_a_hub_id() {
+        let joined = SOURCES.iter().flat_map(|source| source.split("join(\"").skip(1));
+        let read: BTreeSet<&str> = joined.filter_map(|rest| Some(rest.split_once('"')?.0)).collect();
+        assert!(read.contains("config.json") && read.contains("generation_config.json"), "{read:?}");
+        for file in read {
+            assert!(Wanted::Model.includes(file), "{file} is read and not fetched");
+        }
+    }
 }

@@ -12,6 +12,10 @@ use firstlight_proto::serve::{
     exit::exit, logging, metrics as exporter, recorder::install, shutdown::Shutdown,
 };
 
+/// Spans, messages and requests are many small allocations that end on other threads than they began on.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[tokio::main]
 async fn main() -> ExitCode {
     let done = run(Cli::parse()).await;

@@ -10,6 +10,10 @@ use scheduler_svc::{
     metrics, server,
 };
 
+/// Spans, messages and requests are many small allocations that end on other threads than they began on.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let done = run(Cli::parse());
     exit("scheduler-svc", done.map(|()| ExitCode::SUCCESS))

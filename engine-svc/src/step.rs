@@ -37,6 +37,8 @@ pub mod outgoing;
 mod publish;
 mod run;
 mod running;
+#[cfg(test)]
+mod tests;
 
 pub use command::{Admission, Arrival, AttachmentKey, Command, Snapshot};
 pub use outgoing::Outgoing;

@@ -148,25 +148,26 @@ impl StepLoop {
         // First, so that whoever has read the message can scrape what it says.
         self.report_counts();
         let made = self.config.clock.now();
-        let full: Vec<AttachmentKey> = self
-            .attachments
-            .iter_mut()
-            .filter_map(|(&key, attachment)| attachment.publish(made, &report).is_err().then_some(key))
-            .collect();
-        for key in full {
-            self.overflow(key);
-        }
+        self.attachments.values_mut().for_each(|attachment| attachment.publish(made, &report));
     }
 
     pub(super) fn send(&mut self, key: AttachmentKey, message: Message) {
         let made = self.config.clock.now();
-        let taken = self.attachments.get(&key).is_none_or(|a| a.outgoing.send(made, message).is_ok());
-        if !taken {
-            self.overflow(key);
+        if let Some(attachment) = self.attachments.get_mut(&key) {
+            attachment.send(made, message);
         }
     }
 
-    pub(super) fn overflow(&mut self, key: AttachmentKey) {
+    /// Detaches the attachments that took no more messages. Their sequences may be rows of a plan or a batch on its
+    /// way to the planner, so sending only notes them, and this is called where the loop holds neither.
+    pub(super) fn detach_lost(&mut self) {
+        let lost = self.attachments.iter().filter(|(_, attachment)| attachment.lost);
+        for key in lost.map(|(&key, _)| key).collect::<Vec<_>>() {
+            self.give_up(key);
+        }
+    }
+
+    fn give_up(&mut self, key: AttachmentKey) {
         let gone = self.attachments.get(&key).is_some_and(|attachment| attachment.outgoing.is_closed());
         let status = (!gone).then(slow_reader);
         self.detach(key, status);
@@ -187,7 +188,7 @@ impl StepLoop {
             }
         }
         for key in stalled {
-            self.overflow(key);
+            self.give_up(key);
         }
     }
 

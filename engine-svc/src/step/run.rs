@@ -78,6 +78,7 @@ impl StepLoop {
             }
             for &kind in self.planner.step() {
                 ran |= self.forward(kind)?;
+                self.detach_lost();
                 self.take_commands();
             }
             self.metrics.counts.steps += u64::from(ran);
@@ -139,6 +140,7 @@ impl StepLoop {
                 let _ = reply.send(self.snapshot());
             }
         }
+        self.detach_lost();
     }
 
     /// One forward of `kind`, if there is something to run.

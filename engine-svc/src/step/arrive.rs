@@ -85,17 +85,19 @@ impl StepLoop {
     }
 
     pub(super) fn cancel(&mut self, key: AttachmentKey, handles: &[u32]) {
-        let Some(attachment) = self.attachments.get(&key) else { return };
-        let ids: Vec<SeqId> = handles.iter().filter_map(|h| attachment.handles.get(h).copied()).collect();
-        if ids.is_empty() {
-            return;
-        }
-        for id in ids {
+        let mut ended = false;
+        for handle in handles {
+            // Looked up one by one: a handle that is named twice has ended by the second time.
+            let attachment = self.attachments.get(&key);
+            let Some(&id) = attachment.and_then(|attachment| attachment.handles.get(handle)) else { continue };
             self.planner.cancel(id);
             self.metrics.counts.cancels += 1;
             self.finish(id, None, End::Cancelled);
+            ended = true;
         }
-        self.publish(&v1::Step::default());
+        if ended {
+            self.publish(&v1::Step::default());
+        }
     }
 
     /// Aborts the attachment's sequences and frees their blocks; the stream ends with `status`.

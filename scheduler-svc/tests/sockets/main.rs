@@ -11,5 +11,6 @@ mod relay;
 mod replay;
 mod resume;
 mod shadow;
+mod shared;
 mod spans;
 mod streaming;

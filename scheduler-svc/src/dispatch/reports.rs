@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, mpsc::error::TrySendError, watch};
 
 use super::{Dispatch, End, Token, inflight::Place};
 use crate::{
-    admission::{self, Blocks, EngineId, Forward, Geometry, Report, Requeued, Row, Tokens},
+    admission::{self, Blocks, EngineId, EngineLimits, Forward, Geometry, Report, Requeued, Row, Tokens},
     engines::{self, ClockView},
     metrics::{CancelledBy, count_engine},
     replay::EngineShape,
@@ -34,7 +34,9 @@ pub struct Attached {
     /// Its clock.
     pub clock: watch::Receiver<ClockView>,
     /// Version of the limits it was told.
-    pub limits_version: Option<u64>,
+    limits_version: Option<u64>,
+    /// The limits ask for `decode_first`, and its forwards have no decode to put first.
+    spared_decode_first: bool,
     down: mpsc::UnboundedSender<Down>,
     seats: HashMap<u32, Place>,
     next_handle: u32,
@@ -44,6 +46,25 @@ impl Attached {
     /// Sends a message; a stream that is closed reports itself as lost.
     pub fn say(&self, message: Down) {
         let _ = self.down.send(message);
+    }
+
+    /// Tells it the limits that it has not been told, as far as it can follow them.
+    pub fn tell_limits(&mut self, limits: &EngineLimits) {
+        if self.limits_version == Some(limits.version) {
+            return;
+        }
+        self.limits_version = Some(limits.version);
+        let spared = limits.decode_first && self.hello.mixed;
+        // Once: policy `adaptive` changes limits all the time.
+        if spared && !self.spared_decode_first {
+            tracing::warn!(engine = %self.name, "decode_first is left out for an engine with mixed forwards");
+        }
+        self.spared_decode_first = spared;
+        self.say(Down::SetLimits(v1::SetLimits {
+            max_batch_size: limits.max_batch_size,
+            step_prefill_tokens: limits.step_prefill_tokens.0,
+            decode_first: limits.decode_first && !spared,
+        }));
     }
 
     /// A handle for a sequence, never used before in this attachment.
@@ -86,6 +107,7 @@ impl Dispatch {
             hello,
             clock,
             limits_version: None,
+            spared_decode_first: false,
             down,
             seats: HashMap::new(),
             next_handle: 1,

@@ -25,14 +25,7 @@ impl Dispatch {
     /// Tells the engines their part of the budget when it has changed.
     pub(super) fn tell_limits(&mut self) {
         let limits = self.core.engine_limits();
-        for attached in self.engines.values_mut().filter(|a| a.limits_version != Some(limits.version)) {
-            attached.limits_version = Some(limits.version);
-            attached.say(Down::SetLimits(v1::SetLimits {
-                max_batch_size: limits.max_batch_size,
-                step_prefill_tokens: limits.step_prefill_tokens.0,
-                decode_first: limits.decode_first,
-            }));
-        }
+        self.engines.values_mut().for_each(|attached| attached.tell_limits(&limits));
     }
 
     fn send(&mut self, round: &Round) {

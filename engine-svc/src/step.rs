@@ -5,6 +5,7 @@
 //! - [`outgoing`]: the bounded way back to one attachment's stream
 //! - `run`: the loop: commands, forwards, parking
 //! - `arrive`: attachments, batches and cancels, between forwards
+//! - `drain`: no more beginnings: what waits goes back
 //! - `publish`: one `Step` message after each forward, spans, gauges
 //! - `attachment`: one scheduler's stream as the loop sees it
 //! - `running`: one sequence's stamps
@@ -32,6 +33,7 @@ use crate::{backend::Backend, metrics::LiveCounts};
 mod arrive;
 mod attachment;
 pub mod command;
+mod drain;
 mod execute;
 pub mod outgoing;
 mod publish;

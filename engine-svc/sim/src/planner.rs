@@ -62,7 +62,6 @@ pub struct Planner {
     /// Sequences that have begun and not ended.
     active: usize,
     next_age: u64,
-    holding: bool,
 }
 
 #[derive(Debug)]
@@ -85,7 +84,6 @@ impl Planner {
             pending: HashMap::new(),
             active: 0,
             next_age: 0,
-            holding: false,
         }
     }
 
@@ -97,11 +95,6 @@ impl Planner {
     /// Changes the limits from the next forward on.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
-    }
-
-    /// From now on the inbox is left as it is (draining): what has begun finishes, nothing begins.
-    pub fn hold_inbox(&mut self) {
-        self.holding = true;
     }
 
     /// Puts a batch at the end of the inbox. The caller chooses ids that no sequence in the engine has.

@@ -11,7 +11,11 @@ use firstlight_sim::planner::{BatchId, End, Limits, SeqId};
 use tonic::Status;
 
 use super::{
-    AttachmentKey, Outgoing, attachment::Attachment, command::Arrival, run::StepLoop, running::Running,
+    AttachmentKey, Outgoing,
+    attachment::Attachment,
+    command::Arrival,
+    run::{Phase, StepLoop},
+    running::Running,
 };
 
 /// Sequences one attachment may have in the engine, inbox included: far above any sensible credit, and a bound on
@@ -31,6 +35,9 @@ impl StepLoop {
         if outgoing.send(self.config.clock.now(), Message::Hello(hello)).is_ok() {
             self.attachments.insert(key, Attachment::new(outgoing));
             self.metrics.counts.attachments_total += 1;
+            if self.phase == Phase::Draining {
+                self.tell_draining(key);
+            }
         }
         self.report_counts();
     }
@@ -71,9 +78,10 @@ impl StepLoop {
         if let Some(attachment) = self.attachments.get_mut(&key) {
             attachment.batch_arrived(id, seq, batch.len());
         }
-        match batch.is_empty() {
-            true => self.send_begun(key),
-            false => self.planner.admit(id, batch),
+        match self.phase {
+            _ if batch.is_empty() => self.send_begun(key),
+            Phase::Draining => self.hand_back(),
+            Phase::Serving | Phase::Stopped => self.planner.admit(id, batch),
         }
     }
 

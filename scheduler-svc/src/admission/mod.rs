@@ -7,7 +7,7 @@
 //! ```text
 //! offer(now, request)    at the door: queued, or refused (never fits, full, deadline)
 //! withdraw(now, key)     cancel, deadline, disconnect: leaves at once
-//! observe(now, report)   from engines: attached, lost, begun, rejected, step
+//! observe(now, report)   from engines: attached, lost, draining, begun, rejected, step
 //! set_budget(now, …)     every limit, at run time
 //! plan(now)              after each of these, with the same `now`, until it gives no round
 //! turn_away(now)         after plan: what was queued but has become hopeless

@@ -6,6 +6,7 @@ use super::{
     Admission,
     book::{Active, Place, Slot},
     budget::Policy,
+    engines::Engine,
     lanes::LaneName,
     policy,
     report::{End, EngineId, Forward, Loss, Report, Requeued, Row, Step},
@@ -23,6 +24,11 @@ impl Admission {
                 requeued
             }
             Report::Lost { engine } => self.lose(now, engine),
+            Report::Draining { engine } => {
+                self.engines.change(engine, &self.budget, Engine::drain);
+                self.waiting.set_engine_attached(&mut self.book, self.engines.any_open(), now);
+                Vec::new()
+            }
             Report::Begun { engine, seq } => {
                 self.engines.change(engine, &self.budget, |engine| engine.begin(seq));
                 Vec::new()
@@ -39,8 +45,7 @@ impl Admission {
     fn lose(&mut self, now: Stamp, engine: EngineId) -> Vec<Requeued> {
         let Some(lost) = self.engines.detach(engine) else { return Vec::new() };
         self.controller.forget(engine);
-        let attached = self.engines.len() > 0;
-        self.waiting.set_engine_attached(&mut self.book, attached, now);
+        self.waiting.set_engine_attached(&mut self.book, self.engines.any_open(), now);
         let mut members: Vec<Slot> = lost.members.iter(&self.book).collect();
         self.active -= members.len() as u32;
         members.sort_unstable_by_key(|slot| std::cmp::Reverse(self.book.get(*slot).arrival));

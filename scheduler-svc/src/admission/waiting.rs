@@ -153,7 +153,7 @@ impl Waiting {
         }
     }
 
-    /// An engine is attached, or none is any more: closes what the last round charged.
+    /// An engine is attached that takes requests, or none is any more: closes what the last round charged.
     pub fn set_engine_attached(&mut self, book: &mut Book, attached: bool, now: Stamp) {
         if self.engine_attached == attached {
             return;

@@ -84,7 +84,7 @@ pub struct LaneState {
 pub struct Liveness {
     /// A request is pending.
     pub waiting: bool,
-    /// An engine is attached.
+    /// An engine is attached that takes requests.
     pub engine_attached: bool,
     /// An engine has credit.
     pub credit: bool,
@@ -133,7 +133,7 @@ impl Admission {
         });
         Liveness {
             waiting: head.is_some(),
-            engine_attached: self.engines.len() > 0,
+            engine_attached: self.engines.any_open(),
             credit: engine.is_some(),
             budget_free: fits,
             last_admission: self.last_admission,

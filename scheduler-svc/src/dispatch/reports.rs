@@ -31,6 +31,8 @@ pub struct Attached {
     pub hello: v1::Hello,
     /// Blocks free, as it last said.
     pub free_blocks: u32,
+    /// It takes no more requests.
+    pub draining: bool,
     /// Its clock.
     pub clock: watch::Receiver<ClockView>,
     /// Version of the limits it was told.
@@ -104,6 +106,7 @@ impl Dispatch {
             domain: hello.domain.clone().map(Arc::new),
             address,
             free_blocks: hello.free_blocks,
+            draining: false,
             hello,
             clock,
             limits_version: None,
@@ -133,6 +136,16 @@ impl Dispatch {
         self.plan(now);
     }
 
+    /// It gets no more requests; those that it has not begun come back as rows of a later step.
+    fn drains(&mut self, engine: EngineId, now: Stamp) {
+        let Some(attached) = self.engines.get_mut(&engine) else { return };
+        attached.draining = true;
+        tracing::info!(engine = %attached.name, "engine drains: it gets no more requests");
+        self.tell_shadow(|| News::Draining { at: now, engine });
+        self.core.observe(now, Report::Draining { engine });
+        self.publish_served();
+    }
+
     pub(super) fn said(&mut self, engine: EngineId, at: Stamp, message: Up, clock: ClockView) {
         // Stamps are when the link decoded; the core's time is the order in which it is told.
         let now = self.now();
@@ -142,6 +155,7 @@ impl Dispatch {
                 self.core.observe(now, Report::Begun { engine, seq: begun.seq });
             }
             Up::Rejected(rejected) => self.rejected(engine, &rejected, now),
+            Up::Draining(_) => self.drains(engine, now),
             // The link keeps these to itself.
             Up::Hello(_) | Up::Probe(_) => {}
         }

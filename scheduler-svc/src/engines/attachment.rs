@@ -263,6 +263,7 @@ fn kind(message: &Up) -> &'static str {
         Up::Rejected(_) => "a rejection",
         Up::Step(_) => "a step",
         Up::Probe(_) => "a probe",
+        Up::Draining(_) => "word that it drains",
     }
 }
 

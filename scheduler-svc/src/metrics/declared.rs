@@ -46,7 +46,7 @@ pub const ALL: &[Metric] = &[
     count("firstlight_cancels_total", "Queued requests taken back, by who ended them.", &["by"]),
     count("firstlight_prompt_tokens_total", "Prompt tokens of queued requests.", &[]),
     count("firstlight_output_tokens_total", "Tokens received from engines.", &[]),
-    count("firstlight_preemptions_total", "Attempts that an engine preempted.", &[]),
+    count("firstlight_preemptions_total", "Attempts that an engine preempted, or handed back as it drained.", &[]),
     count("firstlight_attempts_lost_total", "Attempts that died with their engine.", &[]),
     count("firstlight_rounds_total", "Rounds sent to engines.", &[]),
     histogram_of("firstlight_round_requests", Unit::Count, "Requests in a round.", ROUND_BUCKETS, &[]),

@@ -50,6 +50,7 @@ struct ModelEngine {
     last_seq: u64,
     next_seq: u64,
     begun: u64,
+    draining: bool,
 }
 
 /// Whose lane: a class, a tenant, or 0.
@@ -178,13 +179,14 @@ impl Model {
     pub fn observe(&mut self, report: &Report, number: impl Fn(scheduler_svc::admission::Key) -> usize) {
         match report {
             Report::Attached { engine, geometry } => {
-                let first = self.engines.is_empty();
+                let first = !self.any_open();
                 let account = ModelEngine {
                     geometry: *geometry,
                     free: geometry.free_blocks.0,
                     last_seq: 0,
                     next_seq: 1,
                     begun: 0,
+                    draining: false,
                 };
                 self.engines.insert(*engine, account);
                 if first {
@@ -192,15 +194,25 @@ impl Model {
                 }
             }
             Report::Lost { engine } => {
+                let was_open = self.any_open();
                 if self.engines.remove(engine).is_none() {
                     return;
                 }
-                if self.engines.is_empty() {
+                if was_open && !self.any_open() {
                     self.charge_all(Cause::NoEngine);
                 }
                 let on_it = |r: &usize| matches!(self.requests[*r].place, Place::Active { engine: e, .. } if e == *engine);
                 let lost: Vec<usize> = self.active().into_iter().filter(on_it).collect();
                 lost.into_iter().rev().for_each(|r| self.requeue(r, false));
+            }
+            Report::Draining { engine } => {
+                let was_open = self.any_open();
+                if let Some(account) = self.engines.get_mut(engine) {
+                    account.draining = true;
+                }
+                if was_open && !self.any_open() {
+                    self.charge_all(Cause::NoEngine);
+                }
             }
             Report::Begun { engine, seq } => {
                 if let Some(account) = self.engines.get_mut(engine) {
@@ -298,7 +310,9 @@ impl Model {
     }
 
     fn hopeless(&self, request: &Request) -> bool {
-        let never = !self.engines.is_empty() && !self.engines.keys().any(|e| self.could_hold(request, *e));
+        let open = |(_, account): &(&EngineId, &ModelEngine)| !account.draining;
+        let never =
+            self.any_open() && !self.engines.iter().filter(open).any(|(e, _)| self.could_hold(request, *e));
         let late = self.budget.policy == Policy::Deadline
             && request.deadline.is_some_and(|deadline| Stamp::from_ns(self.now) > deadline);
         never || late
@@ -363,7 +377,11 @@ impl Model {
                 |r: &usize| matches!(self.requests[*r].place, Place::Active { seq: s, .. } if s == *seq);
             self.on(engine).iter().any(of_round)
         });
-        (unbegun.count() as u32) < self.budget.admit_ahead
+        !account.draining && (unbegun.count() as u32) < self.budget.admit_ahead
+    }
+
+    fn any_open(&self) -> bool {
+        self.engines.values().any(|account| !account.draining)
     }
 
     fn choose(&self) -> Option<EngineId> {
@@ -646,7 +664,7 @@ impl Model {
     }
 
     fn idle(&self) -> Cause {
-        if self.engines.is_empty() { Cause::NoEngine } else { Cause::EngineBusy }
+        if self.any_open() { Cause::EngineBusy } else { Cause::NoEngine }
     }
 
     fn charge_all(&mut self, cause: Cause) {

@@ -106,6 +106,38 @@ fn a_lost_engine_sends_its_requests_back_to_the_front_in_order_and_all_wait_for_
 }
 
 #[test]
+fn while_every_engine_drains_requests_wait_for_another_and_what_runs_goes_on() {
+    let mut core = core(Budget::default());
+    let running = offer(&mut core, 0, 8);
+    let round = core.plan(at(0)).unwrap();
+    begun(&mut core, 5, &round);
+    core.observe(at(10), Report::Draining { engine: ENGINE });
+    let waiting = offer(&mut core, 10, 8);
+    assert_eq!(core.plan(at(10)), None);
+    end(&mut core, 20, running, End::Finished, 1);
+    assert_eq!(core.plan(at(20)), None, "room is no credit while it drains");
+    let engine = EngineId(2);
+    core.observe(at(30), Report::Attached { engine, geometry: geometry(64) });
+    let round = core.plan(at(30)).unwrap();
+    assert_eq!((round.engine, keys(&round)), (engine, vec![waiting]));
+    assert_eq!(round.batch[0].waited.by_cause[Cause::NoEngine], 20);
+}
+
+#[test]
+fn what_only_an_engine_that_drains_could_hold_blocks_no_one() {
+    let mut core = core(Budget::default());
+    core.observe(at(0), Report::Draining { engine: ENGINE });
+    let engine = EngineId(2);
+    core.observe(at(0), Report::Attached { engine, geometry: geometry(4) });
+    assert!(matches!(
+        core.offer(at(0), Request::new(Tokens(100), Tokens(16))),
+        Err(Refused::NeverFits(_))
+    ));
+    let small = offer(&mut core, 0, 8);
+    assert_eq!(keys(&core.plan(at(0)).unwrap()), [small]);
+}
+
+#[test]
 fn what_can_never_fit_is_refused_with_the_smallest_change_that_would_admit_it() {
     let mut core = Admission::new(Budget::default(), at(0)).unwrap();
     core.observe(at(0), Report::Attached { engine: ENGINE, geometry: geometry(4) });

@@ -104,6 +104,11 @@ impl Engine {
         Self { addr, step, shutdown }
     }
 
+    /// As at SIGTERM.
+    pub fn drain(&self) {
+        self.shutdown.drain.cancel();
+    }
+
     pub async fn snapshot(&self) -> Snapshot {
         let snapshot = self.step.snapshot().await.expect("the step loop is gone");
         assert_eq!(snapshot.integrity, None);

@@ -3,6 +3,7 @@
 mod bad_input;
 mod budget;
 mod cancel;
+mod drain;
 mod explain;
 mod harness;
 mod inject;

@@ -170,18 +170,6 @@ fn a_sequence_ends_on_eos_unless_told_to_ignore_it_and_on_its_stop_tokens() {
 }
 
 #[test]
-fn while_draining_what_has_begun_finishes_and_nothing_begins() {
-    let mut planner = planner(40, limits(8, 100));
-    planner.admit(BatchId(1), [(SeqId(0), prompt(1, 4, 2))]);
-    run(&mut planner, ForwardKind::Prefill, 7);
-    planner.hold_inbox();
-    planner.admit(BatchId(2), [(SeqId(1), prompt(2, 4, 2))]);
-    assert!(run(&mut planner, ForwardKind::Prefill, 7).is_none());
-    run(&mut planner, ForwardKind::Decode, 7).unwrap();
-    assert_eq!((planner.active(), planner.inbox()), (0, 1));
-}
-
-#[test]
 fn a_sequence_that_may_not_run_stands_still_and_holds_up_nobody() {
     let mut planner = planner(40, limits(1, 100));
     planner.admit(BatchId(1), (0..2).map(|i| (SeqId(i), prompt(i, 4, 9))));

@@ -195,6 +195,13 @@ impl Planner {
         &self.kv
     }
 
+    /// Blocks that may be promised to others: those free, less what prompts that left the inbox have yet to take.
+    pub fn free_to_promise(&self) -> usize {
+        let missing = |seq: &Sequence| self.kv.blocks_for(seq.prompt_len).saturating_sub(seq.table.len());
+        let prompts = self.prefilling.iter().filter_map(|&id| self.sequence(id));
+        self.kv.free().saturating_sub(prompts.map(missing).sum())
+    }
+
     /// Sequences that have begun and not ended.
     pub fn active(&self) -> usize {
         self.active

@@ -28,7 +28,7 @@ impl StepLoop {
             self.planner.set_limits(limits);
         }
         let hello = v1::Hello {
-            free_blocks: self.planner.kv().free() as u32,
+            free_blocks: self.planner.free_to_promise() as u32,
             limits: Some(to_wire(self.planner.limits())),
             ..self.config.hello.clone()
         };

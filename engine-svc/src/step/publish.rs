@@ -140,7 +140,7 @@ impl StepLoop {
     /// Sends every attachment its rows, with the counts as they are now.
     pub(super) fn publish(&mut self, step: &v1::Step) {
         let report = v1::Step {
-            free_blocks: self.planner.kv().free() as u32,
+            free_blocks: self.planner.free_to_promise() as u32,
             active: self.planner.active() as u32,
             prefilling: self.planner.prefilling() as u32,
             ..step.clone()

@@ -66,7 +66,7 @@ pub struct Step {
     pub engine: EngineId,
     /// Rows that produced tokens or ended.
     pub rows: Vec<Row>,
-    /// Blocks free after it (unused + evictable).
+    /// Blocks free after it (unused + evictable), less those that begun prompts have yet to take.
     pub free_blocks: Blocks,
     /// The last round that `free_blocks` includes.
     pub last_seq: u64,

@@ -113,7 +113,7 @@ pub const ALL: &[Metric] = &[
     level("firstlight_engines_attached", "Engines attached.", &[]),
     level("firstlight_link_active_requests", "Active requests of an engine.", &["engine"]),
     level("firstlight_link_kv_blocks", "KV blocks of an engine.", &["engine"]),
-    level("firstlight_link_kv_blocks_free", "KV blocks free (unused or evictable), as it says.", &["engine"]),
+    level("firstlight_link_kv_blocks_free", "KV blocks free (unused or evictable) and not due to a begun prompt, as it says.", &["engine"]),
     level("firstlight_link_kv_blocks_left", "KV blocks left to promise to new requests.", &["engine"]),
     count("firstlight_link_attachments_total", "Attachments of an engine, the first included.", &["engine"]),
     count("firstlight_link_losses_total", "Attachments of an engine that ended.", &["engine"]),

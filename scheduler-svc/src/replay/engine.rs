@@ -269,7 +269,7 @@ impl<C: Cost> Engine<C> {
         Step {
             rows: std::mem::take(&mut self.rows),
             first_tokens,
-            free_blocks: Blocks(self.machine.planner().kv().free() as u32),
+            free_blocks: Blocks(self.machine.planner().free_to_promise() as u32),
             last_seq: self.last_seq,
             forward,
         }

@@ -110,6 +110,22 @@ fn a_younger_prompt_waits_for_blocks_and_takes_none_from_older_ones() {
 }
 
 #[test]
+fn blocks_that_a_prompt_has_yet_to_take_are_promised_to_no_one_else() {
+    let mut planner = planner(10, limits(8, 4));
+    planner.admit(BatchId(1), [(SeqId(0), prompt(1, 12, 9)), (SeqId(1), prompt(2, 5, 9))]);
+    assert_eq!(planner.free_to_promise(), 10, "the inbox is the scheduler's to count");
+    let mut seen = Vec::new();
+    while let Some((plan, _)) = run(&mut planner, ForwardKind::Prefill, 7) {
+        seen.push((ids(&plan), planner.kv().free(), planner.free_to_promise()));
+    }
+    let all = |rows: &[u32], free| (rows.to_vec(), free, 5);
+    assert_eq!(seen, [all(&[0], 9), all(&[0], 8), all(&[0], 7), all(&[1], 6), all(&[1], 5)]);
+    planner.cancel(SeqId(0));
+    planner.cancel(SeqId(1));
+    assert_eq!(planner.free_to_promise(), 10);
+}
+
+#[test]
 fn a_shared_prefix_is_prefilled_once_even_inside_one_batch() {
     let mut planner = planner(40, limits(8, 1000));
     let with_tail = |tail: u32| {

@@ -1,6 +1,6 @@
 //! What engines say: taken apart here, given to the core as reports and to clients as tokens.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use firstlight_proto::{
     clock::Stamp,
@@ -10,7 +10,7 @@ use firstlight_proto::{
 };
 use tokio::sync::{mpsc, mpsc::error::TrySendError, watch};
 
-use super::{Dispatch, End, Token, inflight::Place};
+use super::{Dispatch, End, Token, inflight::Place, seats::Seats};
 use crate::{
     admission::{self, Blocks, EngineId, EngineLimits, Forward, Geometry, Report, Requeued, Row, Tokens},
     engines::{self, ClockView},
@@ -40,8 +40,8 @@ pub struct Attached {
     /// The limits ask for `decode_first`, and its forwards have no decode to put first.
     spared_decode_first: bool,
     down: mpsc::UnboundedSender<Down>,
-    seats: HashMap<u32, Place>,
-    next_handle: u32,
+    /// Its sequences.
+    pub seats: Seats,
 }
 
 impl Attached {
@@ -67,14 +67,6 @@ impl Attached {
             step_prefill_tokens: limits.step_prefill_tokens.0,
             decode_first: limits.decode_first && !spared,
         }));
-    }
-
-    /// A handle for a sequence, never used before in this attachment.
-    pub fn seat(&mut self, place: Place) -> u32 {
-        let handle = self.next_handle;
-        self.next_handle += 1;
-        self.seats.insert(handle, place);
-        handle
     }
 }
 
@@ -112,8 +104,7 @@ impl Dispatch {
             limits_version: None,
             spared_decode_first: false,
             down,
-            seats: HashMap::new(),
-            next_handle: 1,
+            seats: Seats::default(),
         };
         self.engines.insert(engine, attached);
         // Limits first: the first round must not run under the engine's own.
@@ -173,8 +164,8 @@ impl Dispatch {
             }
         }
         for first in step.first_tokens {
-            let place = attached.seats.get(&first.handle);
-            let Some(live) = place.and_then(|place| self.inflight.at(*place)) else { continue };
+            let place = attached.seats.get(first.handle);
+            let Some(live) = place.and_then(|place| self.inflight.at(place)) else { continue };
             if live.record.first_token.is_none() {
                 live.record.engine = first.timeline;
                 live.record.engine_domain.clone_from(&attached.domain);
@@ -184,11 +175,11 @@ impl Dispatch {
         let mut rows = Vec::with_capacity(step.handles.len());
         let (mut firsts, mut ended) = (Vec::new(), Vec::new());
         let mut tokens = 0;
-        for ((handle, id), end) in step.handles.iter().zip(&step.token_ids).zip(&step.ends) {
+        for ((&handle, id), end) in step.handles.iter().zip(&step.token_ids).zip(&step.ends) {
             let end = RowEnd::try_from(*end).unwrap_or(RowEnd::Failed);
-            let Some(place) = attached.seats.get(handle).copied() else { continue };
+            let Some(place) = attached.seats.get(handle) else { continue };
             if end != RowEnd::None {
-                attached.seats.remove(handle);
+                attached.seats.leave(handle);
             }
             let produced = has_token(end);
             rows.push(Row { key: place.key, tokens: Tokens(produced.into()), end: left(end) });
@@ -261,7 +252,7 @@ impl Dispatch {
 
     fn rejected(&mut self, engine: EngineId, rejected: &v1::Rejected, now: Stamp) {
         let Some(attached) = self.engines.get_mut(&engine) else { return };
-        let Some(place) = attached.seats.remove(&rejected.handle) else { return };
+        let Some(place) = attached.seats.leave(rejected.handle) else { return };
         self.core.observe(now, Report::Rejected { key: place.key });
         let Some(live) = self.inflight.remove(place.key) else { return };
         tracing::warn!(request_id = %live.ask.id, kind = %rejected.kind, reason = %rejected.reason, "rejected by the engine");

@@ -38,7 +38,7 @@ impl Dispatch {
         for admitted in &round.batch {
             let Some(place) = self.inflight.place(admitted.key) else { continue };
             let Some(live) = self.inflight.at(place) else { continue };
-            let handle = attached.seat(place);
+            let handle = attached.seats.take(place);
             live.seat = Some((round.engine, handle));
             let admission = Admitted {
                 at: round.at,

@@ -58,7 +58,7 @@ impl Controller {
             self.since_decode.len() - 1
         });
         let (_, last, prefilled) = &mut self.since_decode[at];
-        *prefilled += forward.prefill_tokens.0;
+        *prefilled = prefilled.saturating_add(forward.prefill_tokens.0);
         if forward.decode_rows == 0 {
             return false;
         }
@@ -126,6 +126,18 @@ mod tests {
         let (over, mean_chunk) = run(&mut controller, target, 20_000);
         assert!(over <= 300, "{over} of 20000 gaps over the target");
         assert!(mean_chunk > 500.0, "the chunk could be about 1000 tokens but is {mean_chunk}");
+    }
+
+    #[test]
+    fn prefills_that_no_decode_follows_overflow_nothing() {
+        let mut controller = Controller::new(Tokens(8_192));
+        let now = Stamp::from_ns(0);
+        let most = Tokens(u32::MAX);
+        let forward = Forward { start: now, end: now, prefill_tokens: most, decode_rows: 0 };
+        for decode_rows in [0, 0, 1] {
+            controller.learn(EngineId(1), &Forward { decode_rows, ..forward }, Duration::ZERO, Tokens(8_192));
+        }
+        assert_eq!(controller.state().gaps, 1);
     }
 
     #[test]

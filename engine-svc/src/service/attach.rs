@@ -162,7 +162,10 @@ impl Reader {
     fn limits(&self, limits: SetLimits) -> Result<Limits, Failure> {
         if limits.decode_first && self.bounds.mixed {
             // Ending the stream for it would drop its sequences, now and after every attempt to attach again.
-            tracing::warn!(attachment = self.key.0, "decode_first means nothing to mixed forwards; it stays off");
+            tracing::warn!(
+                attachment = self.key.0,
+                "decode_first means nothing to mixed forwards; it stays off"
+            );
         }
         validate::limits(limits, &self.bounds)
     }

@@ -97,7 +97,9 @@ impl StepLoop {
         for handle in handles {
             // Looked up one by one: a handle that is named twice has ended by the second time.
             let attachment = self.attachments.get(&key);
-            let Some(&id) = attachment.and_then(|attachment| attachment.handles.get(handle)) else { continue };
+            let Some(&id) = attachment.and_then(|attachment| attachment.handles.get(handle)) else {
+                continue;
+            };
             self.planner.cancel(id);
             self.metrics.counts.cancels += 1;
             self.finish(id, None, End::Cancelled);

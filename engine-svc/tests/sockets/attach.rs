@@ -1,4 +1,6 @@
-use firstlight_proto::v1::{ProbeClockRequest, RowEnd, SetLimits, engine_message::Message, scheduler_message};
+use firstlight_proto::v1::{
+    ProbeClockRequest, RowEnd, SetLimits, engine_message::Message, scheduler_message,
+};
 use tonic::{Code, transport::Endpoint};
 
 use crate::harness::{Engine, LIMITS, Scheduler, Setup, forwards_of, sequence};
@@ -172,8 +174,7 @@ async fn limits_apply_from_the_next_forward_on() {
 async fn decode_first_ends_no_stream_of_an_engine_with_mixed_forwards() {
     let engine = Engine::start(Setup { mixed: true, cost: forwards_of(5), ..Setup::default() }).await;
     let limits = SetLimits { decode_first: true, ..LIMITS };
-    let mut scheduler =
-        Scheduler::dial(Endpoint::from_shared(engine.url.clone()).unwrap(), 1).await.unwrap();
+    let mut scheduler = Scheduler::dial(Endpoint::from_shared(engine.url.clone()).unwrap(), 1).await.unwrap();
     scheduler.open(Some(limits)).await;
     match scheduler.next().await.unwrap() {
         Message::Hello(hello) => assert_eq!((hello.mixed, hello.limits), (true, Some(LIMITS))),

@@ -129,10 +129,7 @@ fn what_only_an_engine_that_drains_could_hold_blocks_no_one() {
     core.observe(at(0), Report::Draining { engine: ENGINE });
     let engine = EngineId(2);
     core.observe(at(0), Report::Attached { engine, geometry: geometry(4) });
-    assert!(matches!(
-        core.offer(at(0), Request::new(Tokens(100), Tokens(16))),
-        Err(Refused::NeverFits(_))
-    ));
+    assert!(matches!(core.offer(at(0), Request::new(Tokens(100), Tokens(16))), Err(Refused::NeverFits(_))));
     let small = offer(&mut core, 0, 8);
     assert_eq!(keys(&core.plan(at(0)).unwrap()), [small]);
 }

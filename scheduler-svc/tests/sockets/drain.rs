@@ -32,7 +32,10 @@ async fn a_request_that_an_engine_has_not_begun_when_it_drains_is_served_by_anot
     let output = served.expect("it waits for the end of the drain").unwrap();
     let timeline = output.scheduler();
     assert_eq!((output.ids.len(), timeline.engine.as_str(), timeline.lost.len()), (5, "staying", 1));
-    assert_eq!((timeline.lost[0].cause(), timeline.lost[0].engine.as_str()), (v1::Cause::Preempted, "leaving"));
+    assert_eq!(
+        (timeline.lost[0].cause(), timeline.lost[0].engine.as_str()),
+        (v1::Cause::Preempted, "leaving")
+    );
 
     for seed in 3..8 {
         let output = scheduler.complete(ask(5, seed)).await.unwrap();

@@ -11,8 +11,9 @@ async fn a_scheduler_attaches_while_the_engine_is_busy_for_another() {
     let mut stream = one.client().generate(ask(20_000, 1)).await.unwrap().into_inner();
     stream.message().await.unwrap().expect("its first token");
 
-    let attach = tokio::time::timeout(Duration::from_secs(2), Scheduler::start(&[engine.addr], &[]));
-    let two = attach.await.expect("it does not attach");
+    let engines = [engine.addr];
+    let attach = Scheduler::start(&engines, &[]);
+    let two = tokio::time::timeout(Duration::from_secs(2), attach).await.expect("it does not attach");
     assert_eq!(two.complete(ask(20, 2)).await.unwrap().ids.len(), 20);
 
     for _ in 0..20 {

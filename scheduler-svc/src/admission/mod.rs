@@ -153,12 +153,18 @@ impl Admission {
         })
     }
 
-    /// Whether another request may wait; asked before a request costs anything, such as tokenizing it.
+    /// Whether as many requests wait as may.
+    pub fn is_full(&self) -> bool {
+        self.waiting.len() >= self.budget.max_pending as usize
+    }
+
+    /// Lets another request wait, or gives the one refused its place in the drain; asked once per request, before it
+    /// costs anything, such as tokenizing it.
     pub fn check_room(&mut self, now: Stamp) -> Result<(), Refused> {
-        let (pending, max_pending) = (self.waiting.len(), self.budget.max_pending);
-        if pending < max_pending as usize {
+        if !self.is_full() {
             return Ok(());
         }
+        let (pending, max_pending) = (self.waiting.len(), self.budget.max_pending);
         Err(Refused::Full { pending, max_pending, retry_after: self.drain.retry_after(now) })
     }
 

@@ -147,6 +147,28 @@ fn a_full_queue_refuses_until_someone_leaves() {
 }
 
 #[test]
+fn a_refused_client_is_sent_away_for_one_place_in_the_drain_however_often_the_queue_was_looked_at() {
+    let mut core = core(Budget { max_active_requests: 1, max_pending: 1, ..Budget::default() });
+    let mut now = 0;
+    for _ in 0..80 {
+        let key = offer(&mut core, now, 8);
+        let round = core.plan(at(now)).unwrap();
+        begun(&mut core, now, &round);
+        end(&mut core, now, key, End::Finished, 1);
+        now += 100_000_000;
+    }
+    offer(&mut core, now, 8);
+    core.plan(at(now)).unwrap();
+    offer(&mut core, now, 8);
+    (0..1_000).for_each(|_| assert!(core.is_full()));
+    let Err(Refused::Full { retry_after, .. }) = core.offer(at(now), Request::new(Tokens(8), Tokens(8)))
+    else {
+        panic!("one waits and one may");
+    };
+    assert!((90..=120).contains(&retry_after.as_millis()), "about 10 leave per second: {retry_after:?}");
+}
+
+#[test]
 fn a_withdrawn_active_request_holds_its_place_until_its_row_ends() {
     let mut core = core(Budget { max_active_requests: 1, ..Budget::default() });
     let first = offer(&mut core, 0, 8);

@@ -65,7 +65,17 @@ async fn a_full_queue_says_when_to_come_back() {
     let scheduler = Scheduler::start(&[engine.addr], &flags).await;
     let _active = scheduler.client().generate(ask(3_000, 1)).await.unwrap();
     let _pending = scheduler.client().generate(ask(1, 2)).await.unwrap();
+    // Each message is a pass of the core's owner, and none but a refusal may give a place in the drain away.
+    for _ in 0..1_000 {
+        scheduler.in_flight().await;
+    }
     let status = scheduler.complete(ask(1, 3)).await.unwrap_err();
     assert_eq!(Kind::of(&status), Kind::Full);
-    assert!(status.get_error_details().retry_info().unwrap().retry_delay.is_some());
+    let delay = status.get_error_details().retry_info().unwrap().retry_delay.unwrap();
+    let gauges = scheduler.running.dispatcher.with(|dispatch| dispatch.dump().gauges).await.unwrap();
+    assert!(
+        delay.as_secs_f64() <= 2.0 / gauges.drain_per_s,
+        "{delay:?} at {} per second",
+        gauges.drain_per_s
+    );
 }

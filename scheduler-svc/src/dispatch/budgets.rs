@@ -3,7 +3,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use firstlight_proto::{clock::Stamp, error::Failure, v1};
+use firstlight_proto::{
+    clock::Stamp,
+    error::{Failure, quoted},
+    v1,
+};
 
 use super::budget_wire;
 use crate::admission::{Budget, Class};
@@ -32,7 +36,7 @@ struct Lease {
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseError {
     /// One lease at a time.
-    #[error("lease {id} of {holder:?} is in force for another {remaining_ms} ms; one lease at a time")]
+    #[error("lease {id} of {} is in force for another {remaining_ms} ms; one lease at a time", quoted(.holder))]
     Taken {
         /// The lease in force.
         id: String,
@@ -42,7 +46,7 @@ pub enum LeaseError {
         remaining_ms: u64,
     },
     /// That lease has expired, was released or never was.
-    #[error("lease {0:?} is not in force (it may have expired); ask for a new one with an empty lease_id")]
+    #[error("lease {} is not in force (it may have expired); ask for a new one with an empty lease_id", quoted(.0))]
     Gone(String),
     /// The request itself is wrong.
     #[error(transparent)]

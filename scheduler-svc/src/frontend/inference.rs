@@ -47,7 +47,9 @@ impl Inference for InferenceService {
         let received = self.telemetry.clock.now();
         self.telemetry.metrics.received.increment(1);
         let (metadata, _, message) = request.into_parts();
-        let asked_id = message.request_id.clone();
+        // One that is no name is refused and not said again: a header that is too long breaks the connection.
+        let asked_id =
+            Some(&message.request_id).filter(|id| validate::is_name(id)).cloned().unwrap_or_default();
         match self.accept(received, &metadata, message).await {
             Ok((id, stream)) => {
                 let mut response = Response::new(stream);
@@ -128,7 +130,7 @@ impl InferenceService {
     }
 }
 
-/// Sends the request's id back; one that is no header value was refused.
+/// Sends the request's id back.
 fn tell_id(metadata: &mut MetadataMap, id: &str) {
     if let (false, Ok(value)) = (id.is_empty(), id.parse()) {
         metadata.insert("x-request-id", value);

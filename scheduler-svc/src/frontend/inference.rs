@@ -47,9 +47,7 @@ impl Inference for InferenceService {
         let received = self.telemetry.clock.now();
         self.telemetry.metrics.received.increment(1);
         let (metadata, _, message) = request.into_parts();
-        // One that is no name is refused and not said again: a header that is too long breaks the connection.
-        let asked_id =
-            Some(&message.request_id).filter(|id| validate::is_name(id)).cloned().unwrap_or_default();
+        let asked_id = message.request_id.clone();
         match self.accept(received, &metadata, message).await {
             Ok((id, stream)) => {
                 let mut response = Response::new(stream);
@@ -130,9 +128,9 @@ impl InferenceService {
     }
 }
 
-/// Sends the request's id back.
+/// Sends the request's id back, unless it was refused for what it is: a header that is too long breaks the connection.
 fn tell_id(metadata: &mut MetadataMap, id: &str) {
-    if let (false, Ok(value)) = (id.is_empty(), id.parse()) {
+    if let (false, true, Ok(value)) = (id.is_empty(), validate::is_name(id), id.parse()) {
         metadata.insert("x-request-id", value);
     }
 }

@@ -187,7 +187,8 @@ impl OffsetEstimator {
         }
         let point = Point { at, value };
         self.believe(point, side);
-        self.edges(side).0.insert(point, self.rate);
+        let rate = self.rate;
+        self.edges(side).0.insert(point, rate);
         self.upper.forget_before(oldest);
         self.lower.forget_before(oldest);
     }

@@ -20,6 +20,7 @@ impl Admission {
                 let requeued = self.lose(now, engine);
                 self.engines.attach(engine, geometry, &self.budget);
                 self.waiting.set_engine_attached(&mut self.book, true, now);
+                self.call_back(now, Self::fits_an_engine);
                 requeued
             }
             Report::Lost { engine } => self.lose(now, engine),
@@ -38,9 +39,12 @@ impl Admission {
     /// An attachment ended: its requests go back to the front, in order of arrival.
     fn lose(&mut self, now: Stamp, engine: EngineId) -> Vec<Requeued> {
         let Some(lost) = self.engines.detach(engine) else { return Vec::new() };
+        self.departed.note(lost.geometry, now);
         self.controller.forget(engine);
         let attached = self.engines.len() > 0;
         self.waiting.set_engine_attached(&mut self.book, attached, now);
+        // When none is left, everyone waits for the same.
+        self.call_back(now, Self::fits_an_engine);
         let mut members: Vec<Slot> = lost.members.iter(&self.book).collect();
         self.active -= members.len() as u32;
         members.sort_unstable_by_key(|slot| std::cmp::Reverse(self.book.get(*slot).arrival));

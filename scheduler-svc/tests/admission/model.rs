@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use firstlight_proto::clock::Stamp;
 use scheduler_svc::admission::{
-    Blocks, Budget, Cause, End, EngineId, Geometry, KvPromise, Policy, Report, Request,
+    Blocks, Budget, Cause, End, EngineId, Geometry, KvPromise, Policy, RETURN_GRACE, Report, Request,
 };
 
 /// What the model says a round holds: requests by their number, in order.
@@ -64,6 +64,10 @@ pub struct Model {
     pub turned_away: Vec<usize>,
     lanes: BTreeMap<LaneName, Vec<usize>>,
     engines: BTreeMap<EngineId, ModelEngine>,
+    /// Engines that were lost, and when.
+    departed: Vec<(Geometry, i64)>,
+    /// Requests that wait for one of those.
+    aside: Vec<usize>,
     served: BTreeMap<u32, (i64, u64)>,
     floor: i64,
     last_served: Option<u32>,
@@ -111,6 +115,8 @@ impl Model {
             turned_away: Vec::new(),
             lanes: BTreeMap::new(),
             engines: BTreeMap::new(),
+            departed: Vec::new(),
+            aside: Vec::new(),
             served: BTreeMap::new(),
             floor: 0,
             last_served: None,
@@ -141,7 +147,9 @@ impl Model {
 
     /// The number of the request, unless the door refuses it.
     pub fn offer(&mut self, request: Request) -> Option<usize> {
-        if self.pending().len() >= self.budget.max_pending as usize || self.hopeless(&request) {
+        let refused =
+            if self.never_fits(&request) { !self.is_awaited(&request) } else { self.late(&request) };
+        if refused || self.pending().len() >= self.budget.max_pending as usize {
             return None;
         }
         let r = self.requests.len();
@@ -190,14 +198,15 @@ impl Model {
                 if first {
                     self.charge_all(Cause::EngineBusy);
                 }
+                self.call_back(|model, request| !model.never_fits(request));
             }
             Report::Lost { engine } => {
-                if self.engines.remove(engine).is_none() {
-                    return;
-                }
+                let Some(lost) = self.engines.remove(engine) else { return };
+                self.departed.push((lost.geometry, self.now));
                 if self.engines.is_empty() {
                     self.charge_all(Cause::NoEngine);
                 }
+                self.call_back(|model, request| !model.never_fits(request));
                 let on_it = |r: &usize| matches!(self.requests[*r].place, Place::Active { engine: e, .. } if e == *engine);
                 let lost: Vec<usize> = self.active().into_iter().filter(on_it).collect();
                 lost.into_iter().rev().for_each(|r| self.requeue(r, false));
@@ -236,7 +245,11 @@ impl Model {
 
     pub fn set_budget(&mut self, budget: Budget) {
         let moved = budget.policy != self.budget.policy;
+        if moved {
+            self.call_back(|_, _| true);
+        }
         self.budget = budget;
+        self.call_back(|model, request| !model.never_fits(request));
         if moved {
             self.served.clear();
             (self.floor, self.last_served) = (0, None);
@@ -292,16 +305,32 @@ impl Model {
     }
 
     fn could_hold(&self, request: &Request, engine: EngineId) -> bool {
-        let geometry = &self.engines[&engine].geometry;
+        self.could_be_held(request, &self.engines[&engine].geometry)
+    }
+
+    fn could_be_held(&self, request: &Request, by: &Geometry) -> bool {
         let positions = request.positions().0;
-        positions <= geometry.context.0 && positions.div_ceil(geometry.block_size.0) <= self.pool(engine)
+        let pool = self.budget.kv_blocks.map_or(by.kv_blocks, |most| most.min(by.kv_blocks));
+        positions <= by.context.0 && positions.div_ceil(by.block_size.0) <= pool.0
+    }
+
+    fn never_fits(&self, request: &Request) -> bool {
+        !self.engines.is_empty() && !self.engines.keys().any(|e| self.could_hold(request, *e))
+    }
+
+    /// An engine that could hold it was lost lately.
+    fn is_awaited(&self, request: &Request) -> bool {
+        let lately = |lost: i64| self.now < lost + RETURN_GRACE.as_nanos() as i64;
+        self.departed.iter().any(|(kind, lost)| lately(*lost) && self.could_be_held(request, kind))
+    }
+
+    fn late(&self, request: &Request) -> bool {
+        self.budget.policy == Policy::Deadline
+            && request.deadline.is_some_and(|deadline| Stamp::from_ns(self.now) > deadline)
     }
 
     fn hopeless(&self, request: &Request) -> bool {
-        let never = !self.engines.is_empty() && !self.engines.keys().any(|e| self.could_hold(request, *e));
-        let late = self.budget.policy == Policy::Deadline
-            && request.deadline.is_some_and(|deadline| Stamp::from_ns(self.now) > deadline);
-        never || late
+        self.never_fits(request) || self.late(request)
     }
 
     fn need(&self, r: usize, engine: EngineId) -> (u32, u32) {
@@ -558,10 +587,16 @@ impl Model {
         }
     }
 
-    /// Policy `deadline`: refuses heads that are too late.
+    /// Policy `deadline`: refuses heads that are too late. And those set aside for whom no engine came back.
     pub fn turn_away_late(&mut self) {
         if self.budget.policy == Policy::Deadline {
             self.turn_away_heads();
+        }
+        for r in self.aside.clone() {
+            if !self.is_awaited(&self.requests[r].request) {
+                self.leave(r);
+                self.turned_away.push(r);
+            }
         }
     }
 
@@ -578,7 +613,29 @@ impl Model {
 
     fn turn_away(&mut self, r: usize) {
         self.leave(r);
-        self.turned_away.push(r);
+        let request = self.requests[r].request;
+        if !self.never_fits(&request) || !self.is_awaited(&request) {
+            self.turned_away.push(r);
+            return;
+        }
+        self.aside.push(r);
+        let request = &mut self.requests[r];
+        (request.place, request.charged, request.headed) = (Place::Pending, Cause::NoEngine, true);
+    }
+
+    /// Queues those set aside that `which` picks anew, at the front.
+    fn call_back(&mut self, which: impl Fn(&Self, &Request) -> bool) {
+        let mut back = self.aside.clone();
+        back.retain(|r| which(self, &self.requests[*r].request));
+        back.sort();
+        for r in back.into_iter().rev() {
+            self.leave(r);
+            let idle = self.idle();
+            let request = &mut self.requests[r];
+            (request.place, request.charged, request.headed) = (Place::Pending, idle, false);
+            self.join(r, true);
+        }
+        self.mark_heads();
     }
 
     fn join(&mut self, r: usize, at_front: bool) {
@@ -605,10 +662,14 @@ impl Model {
 
     fn leave(&mut self, r: usize) {
         let lane = self.lane_of(r);
-        let queue = self.lanes.get_mut(&lane).expect("pending requests are in a lane");
-        queue.retain(|other| *other != r);
-        if queue.is_empty() {
-            self.lanes.remove(&lane);
+        if let Some(place) = self.aside.iter().position(|other| *other == r) {
+            self.aside.remove(place);
+        } else {
+            let queue = self.lanes.get_mut(&lane).expect("pending requests are in a lane");
+            queue.retain(|other| *other != r);
+            if queue.is_empty() {
+                self.lanes.remove(&lane);
+            }
         }
         self.requests[r].place = Place::Gone;
     }
@@ -651,7 +712,9 @@ impl Model {
 
     fn charge_all(&mut self, cause: Cause) {
         for r in self.pending() {
-            self.requests[r].charged = cause;
+            if !self.aside.contains(&r) {
+                self.requests[r].charged = cause;
+            }
         }
     }
 }

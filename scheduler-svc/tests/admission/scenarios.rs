@@ -1,9 +1,12 @@
 //! The admission core through its public face: short stories, one promise each.
 
-use firstlight_proto::clock::Stamp;
+use firstlight_proto::{
+    clock::Stamp,
+    error::{Failure, Kind},
+};
 use scheduler_svc::admission::{
-    Admission, Blocks, Budget, Cause, End, EngineId, Geometry, Key, Policy, Refused, Remedy, Report, Request,
-    Round, Row, Step, Tenant, Tokens, Withdrawn,
+    Admission, Blocks, Budget, Cause, End, EngineId, Geometry, Key, Policy, RETURN_GRACE, Refused, Remedy,
+    Report, Request, RequestState, Round, Row, Step, Tenant, Tokens, Withdrawn,
 };
 
 const ENGINE: EngineId = EngineId(1);
@@ -133,6 +136,74 @@ fn a_request_that_no_engine_attached_later_can_hold_is_turned_away_and_blocks_no
     assert_eq!((away.len(), away[0].key), (1, large));
     assert!(matches!(away[0].why, Refused::NeverFits(_)));
     assert_eq!(away[0].waited.by_cause[Cause::NoEngine], 5);
+}
+
+/// A core whose large engine is lost at 10 ns; a small one is left. The request that only the large one could hold.
+fn core_that_lost_its_large_engine() -> (Admission, Key) {
+    let mut core = core(Budget::default());
+    let large = offer(&mut core, 0, 1000);
+    let round = core.plan(at(0)).unwrap();
+    begun(&mut core, 1, &round);
+    let row = Row { key: large, tokens: Tokens(3), end: None };
+    let step = Step { engine: ENGINE, rows: vec![row], free_blocks: Blocks(900), last_seq: 1, forward: None };
+    core.observe(at(2), Report::Step(step));
+    core.observe(at(3), Report::Attached { engine: EngineId(2), geometry: geometry(4) });
+    core.observe(at(10), Report::Lost { engine: ENGINE });
+    (core, large)
+}
+
+#[test]
+fn a_request_whose_engine_may_come_back_waits_for_it_in_nobodys_way() {
+    let (mut core, large) = core_that_lost_its_large_engine();
+    let small = offer(&mut core, 10, 8);
+    let round = core.plan(at(10)).unwrap();
+    assert_eq!(keys(&round), [small]);
+    begun(&mut core, 12, &round);
+    // Another that only the lost engine could hold may wait as well.
+    let another = offer(&mut core, 15, 1000);
+    assert_eq!((core.plan(at(15)), core.turn_away(at(15))), (None, vec![]));
+    let aside = core.dump(at(15)).lanes;
+    assert_eq!((aside.len(), aside[0].pending, aside[0].cut), (1, 2, Cause::NoEngine));
+
+    core.observe(at(40), Report::Attached { engine: EngineId(3), geometry: geometry(1024) });
+    let round = core.plan(at(40)).unwrap();
+    assert_eq!((round.engine, keys(&round)), (EngineId(3), vec![large, another]));
+    assert_eq!(round.batch[0].generated, Tokens(3));
+    let waits = [0, 1].map(|i| round.batch[i].waited.by_cause);
+    assert_eq!(waits.map(|by_cause| by_cause[Cause::NoEngine]), [30, 25]);
+    assert_eq!(waits.map(|by_cause| by_cause.total()), [30, 25]);
+    let explanation = core.explain(at(50), another).unwrap();
+    assert!(explanation.complete && explanation.state == RequestState::Active);
+    let periods: Vec<_> = explanation.periods.iter().map(|p| (p.cause, p.from, p.to)).collect();
+    assert_eq!(periods, [(Cause::NoEngine, at(15), at(40))]);
+}
+
+#[test]
+fn a_request_whose_engine_does_not_come_back_in_time_may_be_tried_again_elsewhere() {
+    let (mut core, large) = core_that_lost_its_large_engine();
+    assert_eq!((core.plan(at(10)), core.turn_away(at(10))), (None, vec![]));
+    let until = at(10) + RETURN_GRACE;
+    assert_eq!(core.next_expiry(), Some(until));
+    assert_eq!(core.turn_away(at(until.ns() - 1)), []);
+    let away = core.turn_away(until);
+    assert_eq!((away.len(), away[0].key, away[0].why), (1, large, Refused::EnginesGone));
+    assert_eq!(Failure::from(away[0].why).kind(), Kind::Unavailable);
+    assert_eq!(core.next_expiry(), None);
+    // From now on it is the engines that are left which decide.
+    let refused = core.offer(until, Request::new(Tokens(1000), Tokens(16))).unwrap_err();
+    assert!(matches!(refused, Refused::NeverFits(_)));
+}
+
+#[test]
+fn a_request_set_aside_can_be_withdrawn_and_comes_back_to_the_queue_when_all_engines_are_gone() {
+    let (mut core, large) = core_that_lost_its_large_engine();
+    assert_eq!((core.plan(at(10)), core.turn_away(at(10))), (None, vec![]));
+    core.observe(at(20), Report::Lost { engine: EngineId(2) });
+    let late = at(20) + 2 * RETURN_GRACE;
+    assert_eq!((core.plan(late), core.turn_away(late)), (None, vec![]));
+    let Withdrawn::Pending(waited) = core.withdraw(late, large) else { panic!("it is pending") };
+    assert_eq!(waited.by_cause[Cause::NoEngine], late.since(at(10)));
+    assert_eq!(core.gauges(late).pending, 0);
 }
 
 #[test]

@@ -54,10 +54,21 @@ pub struct Engine {
 
 impl Engine {
     pub async fn start(name: &str, cost: CostModel) -> Self {
+        Self::sized(name, cost, 4_096).await
+    }
+
+    /// With so many KV blocks.
+    pub async fn sized(name: &str, cost: CostModel, blocks: usize) -> Self {
+        let listen = "127.0.0.1:0".parse().unwrap();
+        Self::at(listen, name, cost, blocks).await.unwrap()
+    }
+
+    /// The same at this address; an error while it is taken.
+    pub async fn at(listen: SocketAddr, name: &str, cost: CostModel, blocks: usize) -> anyhow::Result<Self> {
         let shutdown = Shutdown::default();
         let config = ServerConfig {
             name: name.into(),
-            listen: "127.0.0.1:0".parse().unwrap(),
+            listen,
             tls: None,
             health: HealthListen::default(),
             clock: Clock::new(),
@@ -76,14 +87,14 @@ impl Engine {
             context_length: 40_000,
             eos_id: 0,
             eos_one_in: 0,
-            kv: KvGeometry { block_tokens: 16, blocks: 4_096, block_bytes: 0 },
+            kv: KvGeometry { block_tokens: 16, blocks, block_bytes: 0 },
             cost,
         });
-        let live = Live::listen(config, shutdown.clone()).await.unwrap();
-        let ready = live.ready(Box::new(backend)).await.unwrap();
+        let live = Live::listen(config, shutdown.clone()).await?;
+        let ready = live.ready(Box::new(backend)).await?;
         let (addr, step) = (ready.addr(), ready.step().clone());
         tokio::spawn(ready.serve());
-        Self { addr, step, shutdown }
+        Ok(Self { addr, step, shutdown })
     }
 
     pub async fn snapshot(&self) -> Snapshot {

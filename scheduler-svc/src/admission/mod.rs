@@ -255,7 +255,7 @@ impl Admission {
             self.waiting.rearrange(&mut self.book, budget.policy == Policy::Deadline, now, name);
         }
         if old.policy != budget.policy || old.step_prefill_tokens != budget.step_prefill_tokens {
-            self.controller = Controller::new(budget.step_prefill_tokens);
+            self.controller.restart(budget.step_prefill_tokens);
         }
         for lane in self.waiting.lanes.ids().collect::<Vec<_>>() {
             policy::rank(self, lane);

@@ -5,8 +5,8 @@ use firstlight_proto::{
     error::{Failure, Kind},
 };
 use scheduler_svc::admission::{
-    Admission, Blocks, Budget, Cause, End, EngineId, Geometry, Key, Policy, RETURN_GRACE, Refused, Remedy,
-    Report, Request, RequestState, Round, Row, Step, Tenant, Tokens, Withdrawn,
+    Admission, Blocks, Budget, Cause, End, EngineId, Forward, Geometry, Key, Policy, RETURN_GRACE, Refused,
+    Remedy, Report, Request, RequestState, Round, Row, Step, Tenant, Tokens, Withdrawn,
 };
 
 const ENGINE: EngineId = EngineId(1);
@@ -289,6 +289,24 @@ fn tenants_take_turns_however_many_requests_one_of_them_has() {
     assert_eq!(keys(&next), [other]);
     let passed_over = core.waited(at(12), flood[1]).unwrap().by_cause;
     assert_eq!((passed_over[Cause::BatchSize], passed_over[Cause::FairShare]), (10, 2));
+}
+
+#[test]
+fn what_the_adaptive_controller_counts_never_falls_whatever_the_budget_becomes() {
+    let adaptive =
+        |chunk| Budget { policy: Policy::Adaptive, step_prefill_tokens: Tokens(chunk), ..Budget::default() };
+    let mut core = core(adaptive(2048));
+    let forward = Forward { start: at(0), end: at(90_000_000), prefill_tokens: Tokens(9), decode_rows: 1 };
+    let step =
+        Step { engine: ENGINE, rows: vec![], free_blocks: Blocks(9), last_seq: 0, forward: Some(forward) };
+    core.observe(at(1), Report::Step(step));
+    let counted =
+        |core: &Admission| (core.gauges(at(2)).controller.gaps, core.gauges(at(2)).controller.over_target);
+    assert_eq!(counted(&core), (1, 1));
+    for budget in [adaptive(1024), Budget::default(), adaptive(2048)] {
+        core.set_budget(at(2), budget).unwrap();
+        assert_eq!(counted(&core), (1, 1));
+    }
 }
 
 #[test]

@@ -224,8 +224,9 @@ impl Model {
                     let request = &mut self.requests[r];
                     let Place::Active { .. } = request.place else { continue };
                     request.generated = (request.generated + row.tokens.0).min(request.request.max_new.0);
-                    if self.budget.policy == Policy::Fair {
-                        self.served.entry(request.request.tenant.0).or_default().0 += i64::from(row.tokens.0);
+                    if self.budget.policy == Policy::Fair && row.tokens.0 > 0 {
+                        let account = self.served.entry(request.request.tenant.0).or_insert((self.floor, 0));
+                        account.0 += i64::from(row.tokens.0);
                     }
                     match row.end {
                         Some(End::Finished) => request.place = Place::Gone,
@@ -421,7 +422,7 @@ impl Model {
         let head = self.lanes[&lane][0];
         match self.budget.policy {
             Policy::Fair => {
-                let (tokens, turn) = self.served.get(&lane).copied().unwrap_or_default();
+                let (tokens, turn) = self.served.get(&lane).copied().unwrap_or((self.floor, 0));
                 (tokens, turn, head as u64)
             }
             Policy::Priority => {
@@ -556,7 +557,7 @@ impl Model {
             Place::Active { engine: round.engine, seq: round.seq, admitted: self.now, promised: blocks };
         if self.budget.policy == Policy::Fair {
             self.turns += 1;
-            let account = self.served.entry(request.request.tenant.0).or_default();
+            let account = self.served.entry(request.request.tenant.0).or_insert((self.floor, 0));
             account.0 += if again { 0 } else { i64::from(tokens) };
             account.1 = self.turns;
             self.last_served = Some(request.request.tenant.0);
@@ -641,8 +642,11 @@ impl Model {
     fn join(&mut self, r: usize, at_front: bool) {
         let lane = self.lane_of(r);
         if self.budget.policy == Policy::Fair && !self.lanes.contains_key(&lane) {
-            let least =
-                self.lanes.keys().map(|lane| self.served.get(lane).copied().unwrap_or_default().0).min();
+            let least = self
+                .lanes
+                .keys()
+                .map(|lane| self.served.get(lane).copied().unwrap_or((self.floor, 0)).0)
+                .min();
             let last = self.last_served.map(|tenant| self.served[&tenant].0);
             self.floor = self.floor.max(least.or(last).unwrap_or(0));
             let account = self.served.entry(lane).or_default();

@@ -138,8 +138,7 @@ impl Dispatch {
             }
             events.drain(..).for_each(|event| self.take_event(event));
             commands.drain(..).for_each(|command| self.take_command(command));
-            let now = self.now();
-            self.handle.standing.set(self.core.check_room(now).is_err());
+            self.handle.standing.set(self.core.is_full());
         }
         self.fail_all();
     }

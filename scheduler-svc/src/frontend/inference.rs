@@ -128,9 +128,9 @@ impl InferenceService {
     }
 }
 
-/// Sends the request's id back; one that is no header value was refused.
+/// Sends the request's id back, unless it was refused for what it is: a header that is too long breaks the connection.
 fn tell_id(metadata: &mut MetadataMap, id: &str) {
-    if let (false, Ok(value)) = (id.is_empty(), id.parse()) {
+    if let (false, true, Ok(value)) = (id.is_empty(), validate::is_name(id), id.parse()) {
         metadata.insert("x-request-id", value);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use firstlight_proto::clock::Stamp;
 use scheduler_svc::admission::{
-    Blocks, Budget, Cause, End, EngineId, Geometry, KvPromise, Policy, Report, Request,
+    Blocks, Budget, Cause, End, EngineId, Geometry, KvPromise, Policy, RETURN_GRACE, Report, Request,
 };
 
 /// What the model says a round holds: requests by their number, in order.
@@ -65,6 +65,10 @@ pub struct Model {
     pub turned_away: Vec<usize>,
     lanes: BTreeMap<LaneName, Vec<usize>>,
     engines: BTreeMap<EngineId, ModelEngine>,
+    /// Engines that were lost, and when.
+    departed: Vec<(Geometry, i64)>,
+    /// Requests that wait for one of those.
+    aside: Vec<usize>,
     served: BTreeMap<u32, (i64, u64)>,
     floor: i64,
     last_served: Option<u32>,
@@ -112,6 +116,8 @@ impl Model {
             turned_away: Vec::new(),
             lanes: BTreeMap::new(),
             engines: BTreeMap::new(),
+            departed: Vec::new(),
+            aside: Vec::new(),
             served: BTreeMap::new(),
             floor: 0,
             last_served: None,
@@ -142,7 +148,9 @@ impl Model {
 
     /// The number of the request, unless the door refuses it.
     pub fn offer(&mut self, request: Request) -> Option<usize> {
-        if self.pending().len() >= self.budget.max_pending as usize || self.hopeless(&request) {
+        let refused =
+            if self.never_fits(&request) { !self.is_awaited(&request) } else { self.late(&request) };
+        if refused || self.pending().len() >= self.budget.max_pending as usize {
             return None;
         }
         let r = self.requests.len();
@@ -192,15 +200,16 @@ impl Model {
                 if first {
                     self.charge_all(Cause::EngineBusy);
                 }
+                self.call_back(|model, request| !model.never_fits(request));
             }
             Report::Lost { engine } => {
                 let was_open = self.any_open();
-                if self.engines.remove(engine).is_none() {
-                    return;
-                }
+                let Some(lost) = self.engines.remove(engine) else { return };
+                self.departed.push((lost.geometry, self.now));
                 if was_open && !self.any_open() {
                     self.charge_all(Cause::NoEngine);
                 }
+                self.call_back(|model, request| !model.never_fits(request));
                 let on_it = |r: &usize| matches!(self.requests[*r].place, Place::Active { engine: e, .. } if e == *engine);
                 let lost: Vec<usize> = self.active().into_iter().filter(on_it).collect();
                 lost.into_iter().rev().for_each(|r| self.requeue(r, false));
@@ -209,10 +218,12 @@ impl Model {
                 let was_open = self.any_open();
                 if let Some(account) = self.engines.get_mut(engine) {
                     account.draining = true;
+                    self.departed.push((account.geometry, self.now));
                 }
                 if was_open && !self.any_open() {
                     self.charge_all(Cause::NoEngine);
                 }
+                self.call_back(|model, request| !model.never_fits(request));
             }
             Report::Begun { engine, seq } => {
                 if let Some(account) = self.engines.get_mut(engine) {
@@ -227,8 +238,9 @@ impl Model {
                     let request = &mut self.requests[r];
                     let Place::Active { .. } = request.place else { continue };
                     request.generated = (request.generated + row.tokens.0).min(request.request.max_new.0);
-                    if self.budget.policy == Policy::Fair {
-                        self.served.entry(request.request.tenant.0).or_default().0 += i64::from(row.tokens.0);
+                    if self.budget.policy == Policy::Fair && row.tokens.0 > 0 {
+                        let account = self.served.entry(request.request.tenant.0).or_insert((self.floor, 0));
+                        account.0 += i64::from(row.tokens.0);
                     }
                     match row.end {
                         Some(End::Finished) => request.place = Place::Gone,
@@ -248,7 +260,11 @@ impl Model {
 
     pub fn set_budget(&mut self, budget: Budget) {
         let moved = budget.policy != self.budget.policy;
+        if moved {
+            self.call_back(|_, _| true);
+        }
         self.budget = budget;
+        self.call_back(|model, request| !model.never_fits(request));
         if moved {
             self.served.clear();
             (self.floor, self.last_served) = (0, None);
@@ -304,18 +320,33 @@ impl Model {
     }
 
     fn could_hold(&self, request: &Request, engine: EngineId) -> bool {
-        let geometry = &self.engines[&engine].geometry;
+        self.could_be_held(request, &self.engines[&engine].geometry)
+    }
+
+    fn could_be_held(&self, request: &Request, by: &Geometry) -> bool {
         let positions = request.positions().0;
-        positions <= geometry.context.0 && positions.div_ceil(geometry.block_size.0) <= self.pool(engine)
+        let pool = self.budget.kv_blocks.map_or(by.kv_blocks, |most| most.min(by.kv_blocks));
+        positions <= by.context.0 && positions.div_ceil(by.block_size.0) <= pool.0
+    }
+
+    fn never_fits(&self, request: &Request) -> bool {
+        let open = |(_, account): &(&EngineId, &ModelEngine)| !account.draining;
+        self.any_open() && !self.engines.iter().filter(open).any(|(e, _)| self.could_hold(request, *e))
+    }
+
+    /// An engine that could hold it was lost lately.
+    fn is_awaited(&self, request: &Request) -> bool {
+        let lately = |lost: i64| self.now < lost + RETURN_GRACE.as_nanos() as i64;
+        self.departed.iter().any(|(kind, lost)| lately(*lost) && self.could_be_held(request, kind))
+    }
+
+    fn late(&self, request: &Request) -> bool {
+        self.budget.policy == Policy::Deadline
+            && request.deadline.is_some_and(|deadline| Stamp::from_ns(self.now) > deadline)
     }
 
     fn hopeless(&self, request: &Request) -> bool {
-        let open = |(_, account): &(&EngineId, &ModelEngine)| !account.draining;
-        let never =
-            self.any_open() && !self.engines.iter().filter(open).any(|(e, _)| self.could_hold(request, *e));
-        let late = self.budget.policy == Policy::Deadline
-            && request.deadline.is_some_and(|deadline| Stamp::from_ns(self.now) > deadline);
-        never || late
+        self.never_fits(request) || self.late(request)
     }
 
     fn need(&self, r: usize, engine: EngineId) -> (u32, u32) {
@@ -410,7 +441,7 @@ impl Model {
         let head = self.lanes[&lane][0];
         match self.budget.policy {
             Policy::Fair => {
-                let (tokens, turn) = self.served.get(&lane).copied().unwrap_or_default();
+                let (tokens, turn) = self.served.get(&lane).copied().unwrap_or((self.floor, 0));
                 (tokens, turn, head as u64)
             }
             Policy::Priority => {
@@ -545,7 +576,7 @@ impl Model {
             Place::Active { engine: round.engine, seq: round.seq, admitted: self.now, promised: blocks };
         if self.budget.policy == Policy::Fair {
             self.turns += 1;
-            let account = self.served.entry(request.request.tenant.0).or_default();
+            let account = self.served.entry(request.request.tenant.0).or_insert((self.floor, 0));
             account.0 += if again { 0 } else { i64::from(tokens) };
             account.1 = self.turns;
             self.last_served = Some(request.request.tenant.0);
@@ -576,10 +607,16 @@ impl Model {
         }
     }
 
-    /// Policy `deadline`: refuses heads that are too late.
+    /// Policy `deadline`: refuses heads that are too late. And those set aside for whom no engine came back.
     pub fn turn_away_late(&mut self) {
         if self.budget.policy == Policy::Deadline {
             self.turn_away_heads();
+        }
+        for r in self.aside.clone() {
+            if !self.is_awaited(&self.requests[r].request) {
+                self.leave(r);
+                self.turned_away.push(r);
+            }
         }
     }
 
@@ -596,14 +633,39 @@ impl Model {
 
     fn turn_away(&mut self, r: usize) {
         self.leave(r);
-        self.turned_away.push(r);
+        let request = self.requests[r].request;
+        if !self.never_fits(&request) || !self.is_awaited(&request) {
+            self.turned_away.push(r);
+            return;
+        }
+        self.aside.push(r);
+        let request = &mut self.requests[r];
+        (request.place, request.charged, request.headed) = (Place::Pending, Cause::NoEngine, true);
+    }
+
+    /// Queues those set aside that `which` picks anew, at the front.
+    fn call_back(&mut self, which: impl Fn(&Self, &Request) -> bool) {
+        let mut back = self.aside.clone();
+        back.retain(|r| which(self, &self.requests[*r].request));
+        back.sort();
+        for r in back.into_iter().rev() {
+            self.leave(r);
+            let idle = self.idle();
+            let request = &mut self.requests[r];
+            (request.place, request.charged, request.headed) = (Place::Pending, idle, false);
+            self.join(r, true);
+        }
+        self.mark_heads();
     }
 
     fn join(&mut self, r: usize, at_front: bool) {
         let lane = self.lane_of(r);
         if self.budget.policy == Policy::Fair && !self.lanes.contains_key(&lane) {
-            let least =
-                self.lanes.keys().map(|lane| self.served.get(lane).copied().unwrap_or_default().0).min();
+            let least = self
+                .lanes
+                .keys()
+                .map(|lane| self.served.get(lane).copied().unwrap_or((self.floor, 0)).0)
+                .min();
             let last = self.last_served.map(|tenant| self.served[&tenant].0);
             self.floor = self.floor.max(least.or(last).unwrap_or(0));
             let account = self.served.entry(lane).or_default();
@@ -623,10 +685,14 @@ impl Model {
 
     fn leave(&mut self, r: usize) {
         let lane = self.lane_of(r);
-        let queue = self.lanes.get_mut(&lane).expect("pending requests are in a lane");
-        queue.retain(|other| *other != r);
-        if queue.is_empty() {
-            self.lanes.remove(&lane);
+        if let Some(place) = self.aside.iter().position(|other| *other == r) {
+            self.aside.remove(place);
+        } else {
+            let queue = self.lanes.get_mut(&lane).expect("pending requests are in a lane");
+            queue.retain(|other| *other != r);
+            if queue.is_empty() {
+                self.lanes.remove(&lane);
+            }
         }
         self.requests[r].place = Place::Gone;
     }
@@ -669,7 +735,9 @@ impl Model {
 
     fn charge_all(&mut self, cause: Cause) {
         for r in self.pending() {
-            self.requests[r].charged = cause;
+            if !self.aside.contains(&r) {
+                self.requests[r].charged = cause;
+            }
         }
     }
 }

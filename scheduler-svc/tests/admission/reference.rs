@@ -31,6 +31,7 @@ enum Event {
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         8 => (0_u16..50).prop_map(|units| Event::Pass { units }),
+        1 => (0_u16..2_000).prop_map(|units| Event::Pass { units }),
         10 => (1_u8..60, 1_u8..40, 0_u8..3, 0_u8..3, proptest::option::of(0_u16..200)).prop_map(
             |(prompt, max_new, class, tenant, due_in)| Event::Offer { prompt, max_new, class, tenant, due_in }
         ),

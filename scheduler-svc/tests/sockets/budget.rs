@@ -35,6 +35,24 @@ async fn a_lease_that_nobody_renews_gives_the_base_back() {
 }
 
 #[tokio::test]
+async fn a_lease_ends_for_admission_too_while_refused_calls_come_in() {
+    let engine = Engine::start("e", forwards_of(1.0)).await;
+    let scheduler = Scheduler::start(&[engine.addr], &["--max-active-requests", "9"]).await;
+    let mut admin = scheduler.admin().await;
+    let lease = v1::LeaseBudgetRequest { change: active(3), ttl_ms: 50, ..Default::default() };
+    admin.lease_budget(lease.clone()).await.unwrap();
+    let another = v1::LeaseBudgetRequest { lease_id: "another".into(), ..lease };
+    until("the lease is over", async || {
+        assert_eq!(admin.lease_budget(another.clone()).await.unwrap_err().code(), Code::NotFound);
+        let state = admin.get_budget(v1::GetBudgetRequest {}).await.unwrap().into_inner();
+        state.lease.is_none().then_some(())
+    })
+    .await;
+    let in_force = scheduler.running.dispatcher.with(|dispatch| dispatch.dump().budget).await.unwrap();
+    assert_eq!(in_force.max_active_requests, 9);
+}
+
+#[tokio::test]
 async fn raising_a_limit_lets_waiting_requests_in_at_once() {
     let engine = Engine::start("e", forwards_of(1.0)).await;
     let scheduler = Scheduler::start(&[engine.addr], &["--max-active-requests", "1"]).await;

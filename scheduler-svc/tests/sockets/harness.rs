@@ -72,10 +72,15 @@ impl Engine {
     }
 
     pub async fn set_up(setup: Setup) -> Self {
+        Self::at("127.0.0.1:0".parse().unwrap(), setup).await.unwrap()
+    }
+
+    /// At this address; an error while it is taken.
+    pub async fn at(listen: SocketAddr, setup: Setup) -> anyhow::Result<Self> {
         let shutdown = Shutdown::default();
         let config = ServerConfig {
             name: setup.name.into(),
-            listen: "127.0.0.1:0".parse().unwrap(),
+            listen,
             tls: None,
             health: HealthListen::default(),
             clock: Clock::new(),
@@ -97,11 +102,11 @@ impl Engine {
             kv: KvGeometry { block_tokens: 16, blocks: setup.blocks, block_bytes: 0 },
             cost: setup.cost,
         });
-        let live = Live::listen(config, shutdown.clone()).await.unwrap();
-        let ready = live.ready(Box::new(backend)).await.unwrap();
+        let live = Live::listen(config, shutdown.clone()).await?;
+        let ready = live.ready(Box::new(backend)).await?;
         let (addr, step) = (ready.addr(), ready.step().clone());
         tokio::spawn(ready.serve());
-        Self { addr, step, shutdown }
+        Ok(Self { addr, step, shutdown })
     }
 
     /// As at SIGTERM.

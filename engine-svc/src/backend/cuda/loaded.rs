@@ -14,7 +14,7 @@ use super::ops::CudaOps;
 use super::rows::{Rows, decode_rows, prefill_rows};
 use crate::model::Decoder;
 
-/// Forwards whose rows and tokens may be under way; two are, one more is being prepared.
+/// Forwards whose rows and tokens may be under way: three are, one more is being prepared.
 const SLOTS: u64 = 4;
 
 /// A model, its KV pool and the buffers of its forwards.

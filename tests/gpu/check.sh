@@ -39,10 +39,14 @@ run() {
     results=$(cd "$1" && pwd)
     status=0
     "$root/check_on_gpu" run "$root/cubins" ${NVRTC:+"$NVRTC"} >"$results/kernels.json" || status=$?
-    if [ "$status" = 2 ]; then
+    case $status in
+    0) ;;
+    2)
         rm -f "$results/kernels.json"
         exit 2
-    fi
+        ;;
+    *) status=1 ;; # also where the program itself crashed
+    esac
     cat "$results/kernels.json"
     if command -v compute-sanitizer >/dev/null 2>&1; then
         for tool in memcheck racecheck; do

@@ -16,6 +16,7 @@ use engine_svc::weights::{LoadError, Matrix, Weight, WeightSource};
 use firstlight_cuda::source::Number;
 use firstlight_cuda_emulate::board::EmulatedBoard;
 use firstlight_kernels::rope::{RopePairing, inverse_frequencies};
+use firstlight_sim::planner::ForwardKind;
 
 const VOCABULARY: usize = 211;
 const STEPS: usize = 6;
@@ -255,7 +256,8 @@ fn forwards_are_timed_by_the_device() {
     let mut backend = on_the_board(&Tiny::llama(), &CUDA);
     let mut sequence = [Sequence::new(&prompt(20), [3, 9])];
     run(&mut backend, &mut sequence, usize::MAX, 1);
-    assert!(backend.device_ns() > 0);
+    let [forward] = backend.device_forwards() else { panic!("{:?}", backend.device_forwards()) };
+    assert!(forward.kind == ForwardKind::Prefill && forward.rows == 20 && forward.ns > 0, "{forward:?}");
 }
 
 #[test]

@@ -31,7 +31,9 @@ mod rows;
 
 use std::collections::VecDeque;
 
-use super::{Backend, BackendError, Chunk, KvGeometry, ModelInfo, check_chunks};
+use firstlight_sim::planner::ForwardKind;
+
+use super::{Backend, BackendError, Chunk, DeviceForward, KvGeometry, ModelInfo, check_chunks};
 use crate::sample::Sampling;
 use ahead::{Ahead, Blocks, Row};
 use bucket::Buckets;
@@ -51,10 +53,20 @@ pub struct CudaBackend<D> {
     inputs: DecodeInputs,
     ahead: Ahead,
     /// Forwards whose tokens are not on the host yet, in the order in which they run.
-    in_flight: VecDeque<Ticket>,
+    in_flight: VecDeque<Flight>,
     last: Ticket,
     limits: ForwardLimits,
-    device_ns: u64,
+    /// Those that the call under way, or the last one, has waited for.
+    timed: Vec<DeviceForward>,
+}
+
+/// A forward that has been queued.
+#[derive(Debug, Clone, Copy)]
+struct Flight {
+    ticket: Ticket,
+    kind: ForwardKind,
+    /// Padding included.
+    rows: usize,
 }
 
 /// What forwards may hold.
@@ -75,7 +87,7 @@ impl<D: Device> CudaBackend<D> {
         let layout = DecodeLayout::new(buckets.largest(), info.context_length.div_ceil(kv.block_tokens));
         let inputs = DecodeInputs::new(layout, kv.blocks as u32);
         let (ahead, in_flight, last) = (Ahead::new(kv.blocks), VecDeque::new(), Ticket(0));
-        Self { device, info, kv, buckets, inputs, ahead, in_flight, last, limits, device_ns: 0 }
+        Self { device, info, kv, buckets, inputs, ahead, in_flight, last, limits, timed: Vec::new() }
     }
 
     /// Gives the model another name than its own files do.
@@ -169,18 +181,19 @@ impl<D: Device> CudaBackend<D> {
         self.last = Ticket(self.last.0 + 1);
         self.inputs.pad_to(self.buckets.of(self.inputs.rows()));
         self.device.decode(self.last, &self.inputs)?;
-        self.in_flight.push_back(self.last);
-        Ok(self.last)
+        let (ticket, rows) = (self.last, self.inputs.bucket());
+        self.in_flight.push_back(Flight { ticket, kind: ForwardKind::Decode, rows });
+        Ok(ticket)
     }
 
     /// Waits for the forward that was queued first of those in flight. Gives its tokens, and puts them where rows wait
     /// for them.
     fn collect(&mut self, places: &mut [Option<Place>]) -> Result<Vec<u32>, DeviceError> {
-        let ticket = self.in_flight.pop_front();
-        let ticket =
-            ticket.ok_or_else(|| DeviceError("a row waits for a forward that never ran".to_owned()))?;
+        let Some(Flight { ticket, kind, rows }) = self.in_flight.pop_front() else {
+            return Err(DeviceError("a row waits for a forward that never ran".to_owned()));
+        };
         let sampled = self.device.tokens(ticket)?;
-        self.device_ns += sampled.device_ns;
+        self.timed.push(DeviceForward { kind, rows, ns: sampled.device_ns });
         self.ahead.collected(ticket, &sampled.tokens, self.last);
         places.iter_mut().flatten().for_each(|place| place.collected(ticket, &sampled.tokens));
         Ok(sampled.tokens)
@@ -203,7 +216,8 @@ impl<D: Device> CudaBackend<D> {
             let inputs = PrefillInputs::new(&pass, self.kv.block_tokens);
             self.last = Ticket(self.last.0 + 1);
             self.device.prefill(self.last, &inputs)?;
-            self.in_flight.push_back(self.last);
+            let rows = inputs.tokens.len();
+            self.in_flight.push_back(Flight { ticket: self.last, kind: ForwardKind::Prefill, rows });
             // What came before in the stream waits for nothing that the prompt's tokens would not wait for.
             self.collect_all_but(1, &mut [])?;
             sampled.extend(self.collect(&mut [])?);
@@ -243,7 +257,7 @@ impl<D: Device> Backend for CudaBackend<D> {
 
     fn forward(&mut self, chunks: &[Chunk<'_>]) -> Result<Vec<Option<u32>>, BackendError> {
         check_chunks(chunks, &self.info, self.kv)?;
-        self.device_ns = 0;
+        self.timed.clear();
         let decodes = |chunk: &&Chunk<'_>| chunk.tokens.len() == 1 && chunk.sample.is_some();
         let tokens = match chunks.iter().filter(decodes).count() {
             all if all == chunks.len() => {
@@ -269,8 +283,8 @@ impl<D: Device> Backend for CudaBackend<D> {
         }
     }
 
-    fn device_ns(&self) -> u64 {
-        self.device_ns
+    fn device_forwards(&self) -> &[DeviceForward] {
+        &self.timed
     }
 }
 

@@ -4,7 +4,7 @@ mod cadence;
 
 use proptest::prelude::*;
 
-use super::fake::{Call, FakeDevice, next_token};
+use super::fake::{Call, FORWARD_NS, FakeDevice, next_token};
 use super::*;
 use crate::sample::Sampling;
 
@@ -119,6 +119,23 @@ fn a_sequence_that_ends_costs_one_wasted_row() {
         .collect();
     // The forward with b's late row was queued before b ended; these are all that came after.
     assert_eq!(rows, [1, 1, 1, 1]);
+}
+
+#[test]
+fn every_forward_is_told_once_with_its_bucket_and_its_own_time() {
+    let (mut backend, _) = backend(8);
+    let mut all: Vec<Sequence> = (0..3).map(|i| Sequence::new(&[i, i + 1], &[i])).collect();
+    let timed = |kind, rows, ticket: u64| DeviceForward { kind, rows, ns: ticket * FORWARD_NS };
+    forward(&mut backend, &mut all.iter_mut().collect::<Vec<_>>());
+    assert_eq!(backend.device_forwards(), [timed(ForwardKind::Prefill, 6, 1)]);
+    for ticket in 2..5 {
+        forward(&mut backend, &mut all.iter_mut().collect::<Vec<_>>());
+        assert_eq!(backend.device_forwards(), [timed(ForwardKind::Decode, 4, ticket)]);
+    }
+    // A prompt waits for what ran ahead as well.
+    forward(&mut backend, &mut [&mut Sequence::new(&[5; 7], &[9])]);
+    let both = [timed(ForwardKind::Decode, 4, 5), timed(ForwardKind::Prefill, 7, 6)];
+    assert_eq!(backend.device_forwards(), both);
 }
 
 #[test]

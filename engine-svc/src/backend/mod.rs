@@ -71,7 +71,8 @@ pub struct Chunk<'a> {
     /// Position of `tokens[0]`: as many positions have their keys and values in `blocks` already, or get them from
     /// chunks before this one.
     pub start: usize,
-    /// Block table: `blocks[i]` holds positions `i * block_tokens ..`. Covers `start + tokens.len()` positions.
+    /// Block table: `blocks[i]` holds positions `i * block_tokens ..`. Covers `start + tokens.len()` positions; a block
+    /// of the pool behind those is the sequence's own too, and a backend may write the token after these there.
     pub blocks: &'a [u32],
     /// How to sample after the last token; `None` where more of the prompt is to come.
     pub sample: Option<&'a Sampling>,

@@ -174,7 +174,8 @@ impl<D: Device> CudaBackend<D> {
     /// Whether the token after a chunk can take its place before the host has seen it.
     fn runs_ahead(&self, chunk: &Chunk<'_>) -> bool {
         let position = chunk.end();
-        position / self.kv.block_tokens < chunk.blocks.len() && position < self.info.context_length
+        let block = chunk.blocks.get(position / self.kv.block_tokens);
+        block.is_some_and(|&block| (block as usize) < self.kv.blocks) && position < self.info.context_length
     }
 
     fn queue(&mut self) -> Result<Ticket, DeviceError> {

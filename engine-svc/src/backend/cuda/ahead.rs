@@ -14,7 +14,7 @@ const FORWARDS_KEPT: u64 = 64;
 /// to the one before it: whoever asks for it then has what it attended to.
 #[derive(Debug)]
 pub(super) struct Ahead {
-    rows: HashMap<u32, Row>,
+    rows: HashMap<u32, Ran>,
     /// How many times each block was written to.
     writes: Vec<u64>,
 }

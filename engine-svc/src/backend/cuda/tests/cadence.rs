@@ -95,3 +95,18 @@ fn cohorts_one_step_apart_take_one_forward_a_step_all_the_way() {
         assert!(queued(&engine.step()) <= 1, "the last token needs no forward after it");
     }
 }
+
+#[test]
+fn groups_that_take_turns_keep_the_device_busy() {
+    for (sequences, group) in [(8, 4), (12, 4), (11, 4)] {
+        let mut engine = Loop::new(sequences, group);
+        engine.admit(sequences as u32);
+        for _ in 0..2 * sequences.div_ceil(group) {
+            engine.step();
+        }
+        // What a group says was brought while another group's forward ran; its next forward waits for nobody.
+        for step in 0..40 {
+            assert_eq!(queued(&engine.step()), 1, "{sequences} in groups of {group}, step {step}");
+        }
+    }
+}

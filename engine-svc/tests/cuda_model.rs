@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+
 use common::{OPTIONS, Sequence, run};
 use engine_svc::backend::cpu::CpuBackend;
 use engine_svc::backend::cuda::CudaBackend;
@@ -229,13 +231,26 @@ fn a_request_says_the_same_alone_and_among_neighbours() {
 fn batch_invariance_is_multiplications_of_one_shape() {
     let rows_of = |batch_invariant| {
         let board = EmulatedBoard::new(Number::Bf16, 64, MEMORY, 1);
-        let rows = board.rows_multiplied();
+        let ran = board.ran();
         let options = CudaOptions { batch_invariant, ..CUDA };
         continued(&mut load(board, &Tiny::llama(), &options).unwrap(), Sampling::GREEDY);
-        rows.lock().unwrap().clone()
+        let ran = ran.lock().unwrap();
+        ran.multiplications.keys().map(|&(rows, _)| rows).collect::<BTreeSet<_>>()
     };
     assert_eq!(rows_of(true).into_iter().collect::<Vec<_>>(), [64]);
     assert!(rows_of(false).len() > 4, "buckets and prompts have shapes of their own");
+}
+
+#[test]
+fn a_bias_is_never_added_to_a_single_row() {
+    let board = EmulatedBoard::new(Number::Bf16, 64, MEMORY, 1);
+    let ran = board.ran();
+    let mut backend = load(board, &Tiny::gpt2(), &CUDA).unwrap();
+    run(&mut backend, &mut [Sequence::new(&prompt(1), [3])], usize::MAX, STEPS);
+    let multiplications = ran.lock().unwrap().multiplications.clone();
+    assert!(multiplications.contains_key(&(1, false)), "the output has no bias: {multiplications:?}");
+    assert!(multiplications.contains_key(&(2, true)), "{multiplications:?}");
+    assert!(!multiplications.contains_key(&(1, true)), "{multiplications:?}");
 }
 
 #[test]

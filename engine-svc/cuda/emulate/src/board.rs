@@ -4,7 +4,7 @@
 //! passed, or writes to memory of the host that a copy still reads, gets something else than they thought. Graphs run
 //! what they recorded, with the addresses of that time. Memory is poisoned, and every buffer has guards around it.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -24,6 +24,15 @@ impl Pinned {
     fn with<R>(&self, use_it: impl FnOnce(&mut Vec<u8>) -> R) -> R {
         use_it(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// What has run: how many times each.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ran {
+    /// By name.
+    pub kernels: BTreeMap<&'static str, usize>,
+    /// By rows, and whether a bias was added.
+    pub multiplications: BTreeMap<(usize, bool), usize>,
 }
 
 #[derive(Debug, Clone)]
@@ -67,7 +76,7 @@ pub struct EmulatedBoard {
     events: u64,
     passed: u64,
     seed: u64,
-    rows_multiplied: Arc<Mutex<BTreeSet<usize>>>,
+    ran: Arc<Mutex<Ran>>,
     failed: Option<BoardError>,
 }
 
@@ -87,14 +96,14 @@ impl EmulatedBoard {
             events: 0,
             passed: 0,
             seed,
-            rows_multiplied: Arc::default(),
+            ran: Arc::default(),
             failed: None,
         }
     }
 
-    /// How many rows multiplications have had.
-    pub fn rows_multiplied(&self) -> Arc<Mutex<BTreeSet<usize>>> {
-        Arc::clone(&self.rows_multiplied)
+    /// What has run so far, to be looked at later.
+    pub fn ran(&self) -> Arc<Mutex<Ran>> {
+        Arc::clone(&self.ran)
     }
 
     fn queue(&mut self, work: Work) -> Result<(), BoardError> {
@@ -111,17 +120,18 @@ impl EmulatedBoard {
 
     fn run(&mut self, work: &Work) -> Result<(), BoardError> {
         self.seed += 1;
+        let mut ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: whoever queued it vouched for it.
         unsafe {
             match work {
                 Work::Launch(kernel, launch, arguments) => {
+                    *ran.kernels.entry(launch.kernel).or_default() += 1;
                     machine()
                         .launch(*kernel, launch, arguments.as_ptr().cast(), self.seed)
                         .map_err(BoardError)?;
                 }
                 Work::Multiply(product) => {
-                    let mut rows = self.rows_multiplied.lock().unwrap_or_else(PoisonError::into_inner);
-                    rows.insert(product.rows);
+                    *ran.multiplications.entry((product.rows, product.bias.is_some())).or_default() += 1;
                     multiply(self.number, product);
                 }
                 Work::Copy { from, to, len } => {

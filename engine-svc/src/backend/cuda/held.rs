@@ -10,6 +10,8 @@ use crate::weights::config;
 
 /// Rows of every multiplication where tokens must not depend on neighbours.
 pub(super) const INVARIANT_ROWS: usize = 64;
+/// With fewer, libtorch writes the bias in a kernel of its own and adds to it.
+pub(super) const LEAST_ROWS_WITH_BIAS: usize = 2;
 /// Least blocks between the boundaries at which the keys of a decode row are split.
 const LEAST_BLOCKS_PER_SPLIT: usize = 16;
 /// Most splits of a decode row: their parts are held for every row.

@@ -11,7 +11,7 @@ use firstlight_cuda::launch::{DecodeShape, Launch};
 use firstlight_kernels::rope::RopePairing;
 use firstlight_kernels::rows::Heads;
 
-use super::held::{Buffer, INVARIANT_ROWS, Linear, NormWeights, Numbers, Rope, Shape};
+use super::held::{Buffer, INVARIANT_ROWS, LEAST_ROWS_WITH_BIAS, Linear, NormWeights, Numbers, Rope, Shape};
 use super::rows::{Attention, Rows};
 use crate::model::ops::{Ops, Role};
 use crate::weights::config::{self, ModelConfig};
@@ -118,7 +118,11 @@ impl<B: Board> CudaOps<B> {
     }
 
     fn product(&mut self, weights: &Linear, x: &Buffer, out: Buffer) {
-        let rows = if self.shape.batch_invariant { INVARIANT_ROWS } else { x.rows };
+        let rows = match weights.bias {
+            _ if self.shape.batch_invariant => INVARIANT_ROWS,
+            Some(_) => x.rows.max(LEAST_ROWS_WITH_BIAS),
+            None => x.rows,
+        };
         for first in (0..x.rows).step_by(rows.max(1)) {
             let product = Product {
                 out: out.row(first),

@@ -39,6 +39,12 @@ pub trait Backend: Send {
         rows
     }
 
+    /// Rows of the prompts to run before serving, each number in a forward of its own, besides a short one: sizes for
+    /// which something is set up when they come first.
+    fn warm_up_rows(&self) -> &[usize] {
+        &[]
+    }
+
     /// What the device executed to bring the tokens of the last call of [`Backend::forward`]; nothing where it has no
     /// clock of its own.
     fn device_forwards(&self) -> &[DeviceForward] {

@@ -44,6 +44,9 @@ use place::Place;
 /// Forwards whose tokens nobody has asked for: one that ran ahead, one that was missing, and the next over both.
 const MOST_IN_FLIGHT: usize = 3;
 
+/// Multiplications of a few and of many rows are different kernels, loaded when they are first called.
+const WARM_UP_ROWS: [usize; 2] = [512, 4096];
+
 /// A model on a GPU.
 pub struct CudaBackend<D> {
     device: D,
@@ -282,6 +285,10 @@ impl<D: Device> Backend for CudaBackend<D> {
             // The forward that reads the block fails as well, and says so to the caller.
             tracing::error!(%error, from, to, "a KV block was not copied");
         }
+    }
+
+    fn warm_up_rows(&self) -> &[usize] {
+        &WARM_UP_ROWS
     }
 
     fn device_forwards(&self) -> &[DeviceForward] {

@@ -65,7 +65,8 @@ pub trait Board: Send {
     /// When there is not enough.
     fn alloc(&mut self, bytes: usize) -> Result<u64, BoardError>;
 
-    /// Writes to memory at once: nothing queued uses it yet.
+    /// Writes to memory that nothing queued uses. What is queued later sees it once [`Board::synchronize`] was called:
+    /// the copy need not be over before.
     ///
     /// # Errors
     /// When the board failed.
@@ -73,6 +74,12 @@ pub trait Board: Send {
     /// # Safety
     /// There is memory for `bytes` at `to`.
     unsafe fn write(&mut self, to: u64, bytes: &[u8]) -> Result<(), BoardError>;
+
+    /// Waits for everything that was written or queued.
+    ///
+    /// # Errors
+    /// When any of it failed.
+    fn synchronize(&mut self) -> Result<(), BoardError>;
 
     /// Queues a kernel.
     ///

@@ -1,6 +1,6 @@
 //! A [`Board`] of emulated kernels.
 //!
-//! What is queued runs only when somebody waits for it, so that whoever reads before the event behind a copy has
+//! Work over memory that was written and not waited for is refused. What is queued runs only when somebody waits for it, so that whoever reads before the event behind a copy has
 //! passed, or writes to memory of the host that a copy still reads, gets something else than they thought. Graphs run
 //! what they recorded, with the addresses of that time. Memory is poisoned, and every buffer has guards around it.
 
@@ -75,6 +75,8 @@ pub struct EmulatedBoard {
     recording: Option<Vec<Work>>,
     events: u64,
     passed: u64,
+    /// Something was written that nobody has waited for.
+    writing: bool,
     seed: u64,
     ran: Arc<Mutex<Ran>>,
     failed: Option<BoardError>,
@@ -95,6 +97,7 @@ impl EmulatedBoard {
             recording: None,
             events: 0,
             passed: 0,
+            writing: false,
             seed,
             ran: Arc::default(),
             failed: None,
@@ -108,12 +111,27 @@ impl EmulatedBoard {
 
     fn queue(&mut self, work: Work) -> Result<(), BoardError> {
         self.failed.clone().map_or(Ok(()), Err)?;
+        if self.writing && matches!(work, Work::Launch(..) | Work::Multiply(_) | Work::Copy { .. }) {
+            return Err(BoardError("work over memory whose writing nobody has waited for".to_owned()));
+        }
         match (&mut self.recording, &work) {
             (Some(_), Work::Upload { .. } | Work::Download { .. } | Work::Event(_)) => {
                 return Err(BoardError("a copy to or from the host, or an event, in a graph".to_owned()));
             }
             (Some(recording), _) => recording.push(work),
             (None, _) => self.queue.push_back(work),
+        }
+        Ok(())
+    }
+
+    fn run_until(&mut self, done: impl Fn(&Self) -> bool) -> Result<(), BoardError> {
+        while !done(self) {
+            let work =
+                self.queue.pop_front().ok_or_else(|| BoardError("an event that never passes".into()))?;
+            if let Err(error) = self.run(&work) {
+                self.failed = Some(error.clone());
+                return Err(error);
+            }
         }
         Ok(())
     }
@@ -184,7 +202,13 @@ impl Board for EmulatedBoard {
     unsafe fn write(&mut self, to: u64, bytes: &[u8]) -> Result<(), BoardError> {
         // SAFETY: the caller vouches for it.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to as *mut u8, bytes.len()) };
+        self.writing = true;
         Ok(())
+    }
+
+    fn synchronize(&mut self) -> Result<(), BoardError> {
+        self.writing = false;
+        self.run_until(|board| board.queue.is_empty())
     }
 
     unsafe fn launch<A: Arguments>(&mut self, launch: &Launch, arguments: &A) -> Result<(), BoardError> {
@@ -237,15 +261,7 @@ impl Board for EmulatedBoard {
     }
 
     fn wait(&mut self, event: &u64) -> Result<(), BoardError> {
-        while self.passed < *event {
-            let work =
-                self.queue.pop_front().ok_or_else(|| BoardError("an event that never passes".into()))?;
-            if let Err(error) = self.run(&work) {
-                self.failed = Some(error.clone());
-                return Err(error);
-            }
-        }
-        Ok(())
+        self.run_until(|board| board.passed >= *event)
     }
 
     fn milliseconds(&self, from: &u64, to: &u64) -> Result<f32, BoardError> {

@@ -121,6 +121,8 @@ pub fn load<B: Board>(
         weight_bytes: ops.weight_bytes(),
         ..info
     };
+    // Weights were copied beside the stream that computes with them.
+    ops.board.synchronize().map_err(at("weights on the GPU"))?;
     let mut model = LoadedModel::new(decoder, ops, buffers, ranges).map_err(at("buffers on the host"))?;
     if options.graphs {
         let clock = Clock::new();

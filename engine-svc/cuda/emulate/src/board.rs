@@ -6,7 +6,8 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread;
 
 use firstlight_cuda::arguments::Arguments;
 use firstlight_cuda::board::{Board, BoardError, Product};
@@ -59,9 +60,19 @@ enum Work {
     Event(u64),
 }
 
-/// Work that was recorded.
+/// Work that was recorded. It must not outlive the board, whose kernels it runs.
 #[derive(Debug)]
-pub struct Graph(Vec<Work>);
+pub struct Graph {
+    work: Vec<Work>,
+    board: Weak<()>,
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        let alive = self.board.strong_count() > 0 || thread::panicking();
+        assert!(alive, "a graph outlives the kernels that it runs");
+    }
+}
 
 /// An emulated GPU with the kernels for one number format and head dimension.
 #[derive(Debug)]
@@ -80,6 +91,7 @@ pub struct EmulatedBoard {
     seed: u64,
     ran: Arc<Mutex<Ran>>,
     failed: Option<BoardError>,
+    alive: Arc<()>,
 }
 
 impl EmulatedBoard {
@@ -101,6 +113,7 @@ impl EmulatedBoard {
             seed,
             ran: Arc::default(),
             failed: None,
+            alive: Arc::default(),
         }
     }
 
@@ -277,11 +290,13 @@ impl Board for EmulatedBoard {
     }
 
     fn end_capture(&mut self) -> Result<Graph, BoardError> {
-        self.recording.take().map(Graph).ok_or_else(|| BoardError("nothing is being recorded".to_owned()))
+        let work = self.recording.take();
+        let work = work.ok_or_else(|| BoardError("nothing is being recorded".to_owned()))?;
+        Ok(Graph { work, board: Arc::downgrade(&self.alive) })
     }
 
     fn replay(&mut self, graph: &Graph) -> Result<(), BoardError> {
-        graph.0.iter().try_for_each(|work| self.queue(work.clone()))
+        graph.work.iter().try_for_each(|work| self.queue(work.clone()))
     }
 }
 

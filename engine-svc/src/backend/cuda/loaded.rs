@@ -19,11 +19,12 @@ const SLOTS: u64 = 4;
 
 /// A model, its KV pool and the buffers of its forwards.
 pub struct LoadedModel<B: Board> {
+    /// By bucket; none where forwards run eagerly. Before the kernels they run, which `ops` has: fields are dropped in
+    /// this order.
+    graphs: HashMap<usize, B::Graph>,
     decoder: Decoder<CudaOps<B>>,
     ops: CudaOps<B>,
     buffers: RowBuffers,
-    /// By bucket; none where forwards run eagerly.
-    graphs: HashMap<usize, B::Graph>,
     slots: Vec<Slot<B>>,
     ranges: Ranges,
 }
@@ -69,7 +70,7 @@ impl<B: Board> LoadedModel<B> {
             })
         });
         let slots = slots.collect::<Result<_, BoardError>>()?;
-        Ok(Self { decoder, ops, buffers, graphs: HashMap::new(), slots, ranges })
+        Ok(Self { graphs: HashMap::new(), decoder, ops, buffers, slots, ranges })
     }
 
     /// Captures the graphs of decode forwards of these sizes, over padding that writes to `scratch_block`. Runs each

@@ -16,7 +16,7 @@ use engine_svc::sample::Sampling;
 use engine_svc::weights::config::{Mlp, ModelConfig, Norm, Positions};
 use engine_svc::weights::{LoadError, Matrix, Weight, WeightSource};
 use firstlight_cuda::source::Number;
-use firstlight_cuda_emulate::board::EmulatedBoard;
+use firstlight_cuda_emulate::board::{EmulatedBoard, Ran};
 use firstlight_kernels::rope::{RopePairing, inverse_frequencies};
 use firstlight_sim::planner::ForwardKind;
 
@@ -251,6 +251,36 @@ fn a_bias_is_never_added_to_a_single_row() {
     assert!(multiplications.contains_key(&(1, false)), "the output has no bias: {multiplications:?}");
     assert!(multiplications.contains_key(&(2, true)), "{multiplications:?}");
     assert!(!multiplications.contains_key(&(1, true)), "{multiplications:?}");
+}
+
+/// What ran in a decode forward of one sequence behind a prompt of this length.
+fn ran_in_a_decode_forward(model: &Tiny, prompt_tokens: usize) -> Ran {
+    let board = EmulatedBoard::new(Number::Bf16, 64, MEMORY, 1);
+    let ran = board.ran();
+    let mut backend = load(board, model, &CUDA).unwrap();
+    let mut sequence = [Sequence::new(&prompt(prompt_tokens), 0..20)];
+    run(&mut backend, &mut sequence, usize::MAX, 1);
+    *ran.lock().unwrap() = Ran::default();
+    run(&mut backend, &mut sequence, usize::MAX, 2);
+    ran.lock().unwrap().clone()
+}
+
+#[test]
+fn a_decode_forward_of_gpt2_is_eight_pieces_of_work_a_layer() {
+    let model = Tiny::gpt2();
+    let ran = ran_in_a_decode_forward(&model, 20);
+    let pieces = ran.kernels.values().sum::<usize>() + ran.multiplications.values().sum::<usize>();
+    // Beside the layers: embedding, norm, logits, choice.
+    assert_eq!(pieces, 8 * model.0.layers + 4, "{ran:?}");
+    assert!(!ran.kernels.contains_key("gelu_tanh"), "it is part of the multiplication");
+}
+
+#[test]
+fn keys_are_joined_only_where_a_context_is_longer_than_one_part() {
+    let joins = |prompt_tokens| {
+        ran_in_a_decode_forward(&Tiny::llama(), prompt_tokens).kernels.get("paged_decode_join").copied()
+    };
+    assert_eq!([joins(255), joins(256)], [None, Some(2)], "one a layer");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::launch::Launch;
 #[error("{0}")]
 pub struct BoardError(pub String);
 
-/// `out = in · weightᵀ + bias`, rows of 16-bit numbers.
+/// `out = in · weightᵀ + bias`, rows of 16-bit numbers; with `gelu_tanh` the GELU of that, in its tanh form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Product {
     /// `[rows][outputs]`, in 32 bits with `wide_out`.
@@ -24,6 +24,8 @@ pub struct Product {
     pub weight: u64,
     /// `[outputs]`; not with `wide_out`.
     pub bias: Option<u64>,
+    /// Only with a bias.
+    pub gelu_tanh: bool,
     /// Rows.
     pub rows: usize,
     /// Columns of the output.

@@ -1,10 +1,12 @@
 //! A [`Board`] of emulated kernels.
 //!
-//! Work over memory that was written and not waited for is refused. What is queued runs only when somebody waits for it, so that whoever reads before the event behind a copy has
-//! passed, or writes to memory of the host that a copy still reads, gets something else than they thought. Graphs run
-//! what they recorded, with the addresses of that time. Memory is poisoned, and every buffer has guards around it.
+//! What is queued runs only when somebody waits for it, so that whoever reads before the event behind a copy has
+//! passed, or writes to memory of the host that a copy still reads, gets something else than they thought. Work over
+//! memory that was written and not waited for is refused. Graphs run what they recorded, with the addresses of that
+//! time. Memory is poisoned, and every buffer has guards around it.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::f32::consts::PI;
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
@@ -326,6 +328,7 @@ unsafe fn multiply(number: Number, product: &Product) {
             for (output, w) in weight.chunks_exact(inputs).enumerate() {
                 let bias = product.bias.map_or(0.0, |bias| wide(*(bias as *const u16).add(output)));
                 let sum = x.iter().zip(w).fold(0.0_f32, |sum, (x, w)| x.mul_add(*w, sum)) + bias;
+                let sum = if product.gelu_tanh { gelu_tanh(sum) } else { sum };
                 let at = row * outputs + output;
                 match product.wide_out {
                     true => *(product.out as *mut f32).add(at) = sum,
@@ -334,4 +337,9 @@ unsafe fn multiply(number: Number, product: &Product) {
             }
         }
     }
+}
+
+fn gelu_tanh(x: f32) -> f32 {
+    let inner = (2.0 / PI).sqrt() * (x + 0.044_715 * x * x * x);
+    0.5 * x * (1.0 + inner.tanh())
 }

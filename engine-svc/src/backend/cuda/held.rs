@@ -2,7 +2,7 @@
 
 use firstlight_cuda::arguments::Pairing;
 use firstlight_cuda::board::{Board, BoardError};
-use firstlight_cuda::kv::KvLayout;
+use firstlight_cuda::kv::{BLOCK_TOKENS, KvLayout};
 use firstlight_cuda::source::Number;
 
 use crate::model::ops::Role;
@@ -38,8 +38,20 @@ impl Shape {
         self.context_blocks.div_ceil(MOST_SPLITS).max(LEAST_BLOCKS_PER_SPLIT)
     }
 
+    /// Of the longest context.
     pub fn splits(&self) -> usize {
         self.context_blocks.div_ceil(self.blocks_per_split()).max(1)
+    }
+
+    /// Into how many parts a decode forward deals the keys of its rows, the longest of which has so many: one, which
+    /// needs no kernel to join them, or as many as there can be.
+    pub fn splits_of(&self, context: usize) -> usize {
+        if context <= self.blocks_per_split() * BLOCK_TOKENS { 1 } else { self.splits() }
+    }
+
+    /// What [`Shape::splits_of`] may say.
+    pub fn all_splits(&self) -> impl Iterator<Item = usize> + use<> {
+        [self.splits(), 1].into_iter().take(if self.splits() > 1 { 2 } else { 1 })
     }
 }
 

@@ -113,7 +113,7 @@ pub fn load<B: Board>(
     })?;
     tracing::info!(device = info.device, bytes = ops.weight_bytes(), "weights on the GPU");
     let buffers = row_buffers(&mut ops, &buckets, context_blocks).map_err(at("buffers on the GPU"))?;
-    let graphs = if options.graphs { buckets.sizes().len() } else { 0 };
+    let graphs = if options.graphs { buckets.sizes().len() * shape.all_splits().count() } else { 0 };
     let blocks = place_kv(&mut ops, options, graphs as u64)?;
     let info = ModelInfo {
         dtype: options.number.name().to_lowercase(),

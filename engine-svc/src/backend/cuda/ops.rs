@@ -117,7 +117,7 @@ impl<B: Board> CudaOps<B> {
         }
     }
 
-    fn product(&mut self, weights: &Linear, x: &Buffer, out: Buffer) {
+    fn product(&mut self, weights: &Linear, x: &Buffer, out: Buffer, gelu_tanh: bool) {
         let rows = match weights.bias {
             _ if self.shape.batch_invariant => INVARIANT_ROWS,
             Some(_) => x.rows.max(LEAST_ROWS_WITH_BIAS),
@@ -130,6 +130,7 @@ impl<B: Board> CudaOps<B> {
                 input: x.row(first),
                 weight: weights.weight,
                 bias: weights.bias,
+                gelu_tanh,
                 rows,
                 outputs: weights.outputs,
                 inputs: weights.inputs,
@@ -316,12 +317,21 @@ impl<B: Board> Ops for CudaOps<B> {
 
     fn multiply(&mut self, weights: &Linear, x: &Buffer, y: &mut Buffer) {
         y.rows = x.rows;
-        self.product(weights, x, *y);
+        self.product(weights, x, *y, false);
+    }
+
+    fn multiply_gelu_tanh(&mut self, weights: &Linear, x: &Buffer, y: &mut Buffer) {
+        y.rows = x.rows;
+        let fused = weights.bias.is_some();
+        self.product(weights, x, *y, fused);
+        if !fused {
+            self.gelu_tanh(y);
+        }
     }
 
     fn multiply_add(&mut self, weights: &Linear, x: &Buffer, _y: &mut Buffer) {
         debug_assert!(!self.delta_waits, "a norm comes after each");
-        self.product(weights, x, self.delta);
+        self.product(weights, x, self.delta, false);
         self.delta_waits = true;
     }
 
@@ -341,8 +351,8 @@ impl<B: Board> Ops for CudaOps<B> {
         };
         self.launch(&Launch::kv_append_rope(step.rows), &append);
         match step.attention {
-            Attention::Decode { context, block_table, table_stride } => {
-                let (splits, kv_heads) = (self.shape.splits(), self.shape.kv.kv_heads);
+            Attention::Decode { context, block_table, table_stride, splits } => {
+                let kv_heads = self.shape.kv.kv_heads;
                 // Enough blocks for every multiprocessor where rows are few.
                 let wanted = (2 * self.board.processors()).div_ceil(step.rows * kv_heads);
                 let shape = DecodeShape {
@@ -367,7 +377,7 @@ impl<B: Board> Ops for CudaOps<B> {
                     heads: heads as i32,
                     table_stride: table_stride as i32,
                     blocks_per_split: shape.blocks_per_split as i32,
-                    splits: splits as i32,
+                    splits: self.shape.splits() as i32,
                     reserved: 0,
                 };
                 self.launch(&Launch::paged_decode(&shape), &arguments);

@@ -89,7 +89,8 @@ fn run(
 ) -> Result<(), String> {
     let rows = sampling.len();
     for seed in 0..3 {
-        let logits_in = Buf::input(logits, "logits", seed == 0);
+        let stride = vocabulary + if seed == 2 { 7 } else { 0 };
+        let logits_in = Buf::input(&apart(logits, vocabulary, stride), "logits", seed == 0);
         let sampling_in = Buf::input(sampling, "sampling", seed == 0);
         let tokens = Buf::<i32>::output(rows, "tokens");
         let arguments = Sample {
@@ -97,7 +98,7 @@ fn run(
             sampling: sampling_in.device(),
             tokens: tokens.device(),
             vocabulary: vocabulary as i32,
-            reserved: 0,
+            stride: stride as i32,
         };
         kernels.launch(&Launch::sample(rows), &arguments, seed)?;
         for (row, (&got, logits)) in tokens.read().iter().zip(logits.chunks(vocabulary)).enumerate() {
@@ -111,6 +112,16 @@ fn run(
         }
     }
     Ok(())
+}
+
+/// Rows `stride` apart. Between them are logits that would be chosen, and nothing behind the last.
+fn apart(logits: &[f32], vocabulary: usize, stride: usize) -> Vec<f32> {
+    let mut rows = Vec::new();
+    for row in logits.chunks(vocabulary) {
+        rows.resize(rows.len().next_multiple_of(stride), f32::INFINITY);
+        rows.extend_from_slice(row);
+    }
+    rows
 }
 
 /// What may be chosen.

@@ -25,11 +25,11 @@ struct RowSampling {
 static_assert(sizeof(RowSampling) == 32, "src/arguments.rs");
 
 struct SampleArguments {
-  const float* logits;          // [rows][vocabulary]
+  const float* logits;          // [rows][stride]
   const RowSampling* sampling;  // [rows]
   int* tokens;                  // [rows]
   int vocabulary;               // at most 2^24
-  int reserved;
+  int stride;                   // at least the vocabulary; what is beyond is not read
 };
 static_assert(sizeof(SampleArguments) == 32, "src/arguments.rs");
 
@@ -230,6 +230,6 @@ KERNEL(512, 2, sample, SampleArguments) {
   SHARED(u64, result, 2);
   Scratch scratch{low, high, warps, result};
   const int row = blockIdx.x;
-  const int token = choose(a.logits + static_cast<i64>(row) * a.vocabulary, a.vocabulary, a.sampling[row], scratch);
+  const int token = choose(a.logits + static_cast<i64>(row) * a.stride, a.vocabulary, a.sampling[row], scratch);
   if (threadIdx.x == 0) a.tokens[row] = token;
 }

@@ -191,6 +191,8 @@ const SAMPLE: &[Mutant] = &[
     mutant(SAMPLE_FILE, 0, "return 0;\n  const float top", "return best;\n  const float top"),
     mutant(SAMPLE_FILE, 0, "sampling.top_k != 0 || sampling.top_p < 1.0f", "false"),
     mutant(SAMPLE_FILE, 0, "a.sampling[row]", "a.sampling[0]"),
+    mutant(SAMPLE_FILE, 0, "* a.stride", "* a.vocabulary"),
+    mutant(SAMPLE_FILE, 0, "a.stride, a.vocabulary", "a.stride, a.stride"),
     mutant(SAMPLE_FILE, 0, "x >> 27", "x >> 28"),
 ];
 

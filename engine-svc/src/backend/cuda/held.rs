@@ -10,6 +10,8 @@ use crate::weights::config;
 
 /// Rows of every multiplication where tokens must not depend on neighbours.
 pub(super) const INVARIANT_ROWS: usize = 64;
+/// Logits of a row are a multiple of these: with an odd number of them multiplications go by single elements.
+pub(super) const LOGITS_TILE: usize = 64;
 /// With fewer, libtorch writes the bias in a kernel of its own and adds to it.
 pub(super) const LEAST_ROWS_WITH_BIAS: usize = 2;
 /// Least blocks between the boundaries at which the keys of a decode row are split.
@@ -67,11 +69,11 @@ pub(super) struct Buffer {
 
 impl Buffer {
     pub fn new<B: Board>(board: &mut B, shape: &Shape, role: Role, width: usize) -> Result<Self, BoardError> {
-        let (rows, number_bytes) = match role {
-            Role::Residual => (shape.rows, 4),
-            Role::Hidden => (shape.rows, 2),
-            Role::Selected => (shape.logit_rows, 2),
-            Role::Logits => (shape.logit_rows, 4),
+        let (rows, width, number_bytes) = match role {
+            Role::Residual => (shape.rows, width, 4),
+            Role::Hidden => (shape.rows, width, 2),
+            Role::Selected => (shape.logit_rows, width, 2),
+            Role::Logits => (shape.logit_rows, width.next_multiple_of(LOGITS_TILE), 4),
         };
         Ok(Self { at: board.alloc(rows * width * number_bytes)?, width, rows: 0, number_bytes })
     }

@@ -11,7 +11,9 @@ use firstlight_cuda::launch::{DecodeShape, Launch};
 use firstlight_kernels::rope::RopePairing;
 use firstlight_kernels::rows::Heads;
 
-use super::held::{Buffer, INVARIANT_ROWS, LEAST_ROWS_WITH_BIAS, Linear, NormWeights, Numbers, Rope, Shape};
+use super::held::{
+    Buffer, INVARIANT_ROWS, LEAST_ROWS_WITH_BIAS, LOGITS_TILE, Linear, NormWeights, Numbers, Rope, Shape,
+};
 use super::rows::{Attention, Rows};
 use crate::model::ops::{Ops, Role};
 use crate::weights::config::{self, ModelConfig};
@@ -24,6 +26,7 @@ const WRITE_BYTES: usize = 16 << 20;
 pub(super) struct CudaOps<B> {
     pub board: B,
     shape: Shape,
+    vocabulary: usize,
     scale_log2: f32,
     /// The KV pool, once it is there.
     kv: u64,
@@ -55,6 +58,7 @@ impl<B: Board> CudaOps<B> {
         Ok(Self {
             board,
             shape,
+            vocabulary: config.vocab_size,
             scale_log2: shape.kv.scale_log2(),
             kv: 0,
             delta,
@@ -91,8 +95,8 @@ impl<B: Board> CudaOps<B> {
             logits: DevicePtr::at(logits.at),
             sampling: rows.sampling,
             tokens: DevicePtr::at(tokens),
-            vocabulary: logits.width as i32,
-            reserved: 0,
+            vocabulary: self.vocabulary as i32,
+            stride: logits.width as i32,
         };
         self.launch(&Launch::sample(logits.rows), &arguments);
     }
@@ -212,9 +216,13 @@ impl<B: Board> Ops for CudaOps<B> {
     type Rope = Rope;
     type Step<'a> = Rows;
 
-    fn linear(&mut self, _weight: Weight, parts: &[Matrix<'_>], bias: Option<&[f32]>) -> Linear {
+    fn linear(&mut self, weight: Weight, parts: &[Matrix<'_>], bias: Option<&[f32]>) -> Linear {
         let number = self.shape.number;
-        let (inputs, outputs) = (parts[0].inputs, parts.iter().map(|part| part.outputs).sum::<usize>());
+        let (inputs, filled) = (parts[0].inputs, parts.iter().map(|part| part.outputs).sum::<usize>());
+        let outputs = match weight {
+            Weight::TokenEmbedding | Weight::Output => filled.next_multiple_of(LOGITS_TILE),
+            _ => filled,
+        };
         let rows_at_once = (WRITE_BYTES / (2 * inputs)).max(1);
         let chunks = parts.iter().flat_map(|part| {
             (0..part.outputs).step_by(rows_at_once).map(move |first| {
@@ -227,7 +235,8 @@ impl<B: Board> Ops for CudaOps<B> {
                 Numbers(numbers)
             })
         });
-        let weight = self.place_chunks(outputs * inputs * 2, chunks);
+        let spare = (outputs > filled).then(|| Numbers(vec![0; (outputs - filled) * inputs]));
+        let weight = self.place_chunks(outputs * inputs * 2, chunks.chain(spare));
         let bias = bias.map(|bias| {
             let numbers: Vec<u16> = bias.iter().map(|&value| number.narrow(value)).collect();
             self.place(bytemuck::cast_slice(&numbers))

@@ -107,7 +107,8 @@ int firstlight_multiply(FirstlightTorch* torch, const FirstlightProduct* product
       at::Tensor out = tensor(p.out, {p.rows, p.outputs}, narrow);
       const at::Tensor bias = tensor(p.bias, {p.outputs}, narrow);
       if (p.gelu_tanh) {
-        // Part of the multiplication in cuBLASLt; where libtorch does not take it, a GELU of the same form behind it.
+        // Part of the multiplication in cuBLASLt; where libtorch does not take that, a kernel of the same form behind it.
+        // (On a CPU the operator has the exact form. Nothing here is on a CPU.)
         at::_addmm_activation_out(out, bias, input, weight, 1, 1, /*use_gelu=*/true);
       } else {
         at::addmm_out(out, bias, input, weight);

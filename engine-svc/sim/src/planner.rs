@@ -4,12 +4,14 @@
 //! - [`sequence`]: what a sequence is, and when it ends
 //! - [`forward`]: a planned forward and what became of its rows
 //! - `prefill`, `decode`, `draft`: how each kind of row is chosen
+//! - `ahead`: the block for the token after the next one
 //! - `preempt`: who gives way when the pool runs dry
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::kv::{KvPool, pool::IntegrityError, pool::PrefixHash};
 
+mod ahead;
 mod decode;
 mod draft;
 pub mod forward;
@@ -137,6 +139,8 @@ impl Planner {
         if kind != ForwardKind::Decode {
             self.add_prefill_rows(&mut plan, may_run);
         }
+        // Last: every row of the plan has its blocks by now.
+        self.look_ahead(&plan);
         let nothing = plan.rows.is_empty() && plan.preempted.is_empty();
         (!nothing).then_some(plan)
     }

@@ -121,11 +121,14 @@ impl StepLoop {
             ForwardKind::Prefill | ForwardKind::Mixed => rows,
         };
         self.metrics.forward(plan, bucket, end.since(start));
+        let on_device = self.backend.device_forwards();
+        self.metrics.device(on_device);
+        let device_ns = on_device.iter().map(|forward| forward.ns as i64).sum();
         self.publish(&v1::Step {
             kind: forward_kind(plan.kind).into(),
             start_ns: start.ns(),
             end_ns: end.ns(),
-            device_ns: self.backend.device_ns() as i64,
+            device_ns,
             rows: rows as u32,
             bucket: bucket as u32,
             prefill_rows: load.prefill_rows as u32,

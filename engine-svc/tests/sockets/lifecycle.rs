@@ -1,10 +1,62 @@
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
 
+use engine_svc::backend::{Backend, BackendError, Chunk, KvGeometry, ModelInfo, sim::SimBackend};
 use firstlight_proto::v1::{RowEnd, engine_message::Message};
 use tonic::{Code, transport::Endpoint};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 use crate::harness::{Engine, Scheduler, Setup, forwards_of, sequence};
+
+/// Notes on which threads it runs, or fails.
+struct Watched {
+    inner: SimBackend,
+    threads: Arc<Mutex<Vec<Option<String>>>>,
+    fails: bool,
+}
+
+impl Backend for Watched {
+    fn info(&self) -> &ModelInfo {
+        self.inner.info()
+    }
+
+    fn kv(&self) -> KvGeometry {
+        self.inner.kv()
+    }
+
+    fn forward(&mut self, chunks: &[Chunk<'_>]) -> Result<Vec<Option<u32>>, BackendError> {
+        self.threads.lock().unwrap().push(thread::current().name().map(str::to_owned));
+        if self.fails {
+            return Err(BackendError::Device("it is on fire".to_owned()));
+        }
+        self.inner.forward(chunks)
+    }
+
+    fn copy_block(&mut self, from: u32, to: u32) {
+        self.inner.copy_block(from, to);
+    }
+}
+
+#[tokio::test]
+async fn a_backend_has_run_on_the_loops_own_thread_before_the_engine_is_ready() {
+    let (setup, threads) = (Setup::default(), Arc::default());
+    let watched = Watched { inner: setup.backend(), threads: Arc::clone(&threads), fails: false };
+    let engine = Engine::with(setup, Box::new(watched)).await.unwrap();
+    let ran = threads.lock().unwrap().clone();
+    assert_eq!(ran, vec![Some("step-loop".to_owned()); 2], "a prompt and a row that decodes");
+    engine.comes_to_rest().await;
+}
+
+#[tokio::test]
+async fn a_backend_that_does_not_run_keeps_the_engine_from_becoming_ready() {
+    let (setup, threads) = (Setup::default(), Arc::default());
+    let watched = Watched { inner: setup.backend(), threads, fails: true };
+    let error = Engine::with(setup, Box::new(watched)).await.err().expect("it does not run");
+    assert_eq!(format!("{error:#}"), "the first forward, before serving: device: it is on fire");
+}
 
 #[tokio::test]
 async fn a_stream_that_is_dropped_frees_its_blocks() {

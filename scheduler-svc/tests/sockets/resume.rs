@@ -5,7 +5,7 @@ use std::time::Duration;
 use firstlight_proto::v1;
 
 use crate::{
-    harness::{Engine, Output, Scheduler, ask, collect, forwards_of, until},
+    harness::{Engine, Output, Scheduler, Setup, ask, collect, forwards_of, until},
     relay::Relay,
 };
 
@@ -83,8 +83,7 @@ async fn when_one_engine_dies_the_other_takes_over_its_streams() {
 
 #[tokio::test]
 async fn a_stream_that_only_a_lost_engine_could_hold_goes_on_when_that_is_back() {
-    let start =
-        |addr| Engine::at(addr, Setup { name: "large", cost: forwards_of(5.0), ..Setup::default() });
+    let start = |addr| Engine::at(addr, Setup { name: "large", cost: forwards_of(5.0), ..Setup::default() });
     let small =
         Engine::set_up(Setup { name: "small", cost: forwards_of(5.0), blocks: 8, ..Setup::default() }).await;
     let large = start("127.0.0.1:0".parse().unwrap()).await.unwrap();

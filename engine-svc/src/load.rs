@@ -3,35 +3,20 @@
 use anyhow::Context as _;
 
 use crate::{
-    backend::{Backend, Chunk, sim::SimBackend},
+    backend::{Backend, sim::SimBackend},
     cli::{BackendKind, Serve},
-    sample::Sampling,
 };
 
-/// Loads what the flags ask for, and runs it once. Takes as long as the weights take to read; blocks.
+/// Loads what the flags ask for. Takes as long as the weights take to read; blocks.
 ///
 /// # Errors
 /// Names the file, the flag or the build feature that is in the way.
 pub fn load(serve: &Serve) -> anyhow::Result<Box<dyn Backend>> {
-    let mut backend: Box<dyn Backend> = match serve.model.backend {
-        BackendKind::Sim => Box::new(SimBackend::new(serve.sim()?)),
-        BackendKind::Cpu => load_cpu(serve)?,
-        BackendKind::Cuda => load_cuda(serve)?,
-    };
-    warm_up(backend.as_mut()).context("the first forward, before serving")?;
-    Ok(backend)
-}
-
-/// A prefill and a decode forward in a block that nobody uses yet: pages are touched and threads started here, not
-/// in the first request's TTFT.
-fn warm_up(backend: &mut dyn Backend) -> anyhow::Result<()> {
-    let prompt = vec![0; backend.kv().block_tokens.min(backend.info().context_length).saturating_sub(1)];
-    for (tokens, start) in [(&prompt[..], 0), (&[0], prompt.len())] {
-        if !tokens.is_empty() {
-            backend.forward(&[Chunk { tokens, start, blocks: &[0], sample: Some(&Sampling::GREEDY) }])?;
-        }
+    match serve.model.backend {
+        BackendKind::Sim => Ok(Box::new(SimBackend::new(serve.sim()?))),
+        BackendKind::Cpu => load_cpu(serve),
+        BackendKind::Cuda => load_cuda(serve),
     }
-    Ok(())
 }
 
 /// The weights that the flags name.

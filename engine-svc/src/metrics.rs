@@ -16,9 +16,16 @@ use firstlight_sim::{
 };
 use metrics::{Histogram, Unit, counter, gauge, histogram};
 
+use crate::backend::DeviceForward;
+
 /// Forwards take from microseconds (sim) to seconds (long prompts on a CPU).
 const FORWARD_BUCKETS: &[f64] =
     &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+/// On a device of their own they take from tens of microseconds.
+const DEVICE_BUCKETS: &[f64] = &[
+    0.00002, 0.00005, 0.0001, 0.00015, 0.0002, 0.0003, 0.0004, 0.0005, 0.00075, 0.001, 0.0015, 0.002, 0.005,
+    0.01, 0.02, 0.05, 0.1, 0.5,
+];
 const ROW_BUCKETS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
 
 const fn metric(
@@ -32,6 +39,7 @@ const fn metric(
 }
 
 const FORWARD_SECONDS: &str = "firstlight_engine_forward_seconds";
+const DEVICE_SECONDS: &str = "firstlight_engine_device_seconds";
 const FORWARD_ROWS: &str = "firstlight_engine_forward_rows";
 const PADDING_ROWS: &str = "firstlight_engine_padding_rows_total";
 const STEPS: &str = "firstlight_engine_steps_total";
@@ -72,6 +80,8 @@ pub const METRICS: &[Metric] = &[
     BLOCKED,
     metric(FORWARD_SECONDS, Kind::Histogram(FORWARD_BUCKETS), Unit::Seconds, &["kind", "bucket"],
         "Time of a forward, by kind and by rows rounded up to a power of two."),
+    metric(DEVICE_SECONDS, Kind::Histogram(DEVICE_BUCKETS), Unit::Seconds, &["kind", "bucket"],
+        "Time of a forward by a GPU's own clock, by kind and by decode rows with padding, or prompt tokens rounded up to a power of two."),
     metric(FORWARD_ROWS, Kind::Histogram(ROW_BUCKETS), Unit::Count, &["kind"],
         "Rows of a forward: prefill chunks, or decode rows and drafts."),
     metric(PADDING_ROWS, Kind::Counter, Unit::Count, &[],
@@ -195,6 +205,8 @@ pub struct EngineMetrics {
     /// The loop's own.
     pub(crate) counts: Counts,
     forwards: [Forwards; 3],
+    /// Indexed by kind.
+    device: [ByBucket; 3],
     segments: [Histogram; 2],
     wait: [Histogram; 2],
     prefill: [Histogram; 2],
@@ -210,14 +222,21 @@ pub fn blocked_page(blocked: EngineWait) -> String {
     seconds_counter(&BLOCKED, samples)
 }
 
+const KINDS: [ForwardKind; 3] = [ForwardKind::Prefill, ForwardKind::Decode, ForwardKind::Mixed];
 const ENDS: [End; 6] = [End::Length, End::Eos, End::StopToken, End::Preempted, End::Cancelled, End::Failed];
 
 #[derive(Debug)]
 struct Forwards {
     rows: Histogram,
+    seconds: ByBucket,
+}
+
+/// A histogram for each bucket of a kind, made when first used.
+#[derive(Debug)]
+struct ByBucket {
+    name: &'static str,
     kind: &'static str,
-    /// Indexed by the logarithm of the bucket, made when first used.
-    seconds: Vec<Option<Histogram>>,
+    handles: Vec<Option<Histogram>>,
 }
 
 impl EngineMetrics {
@@ -225,7 +244,8 @@ impl EngineMetrics {
     pub fn new() -> Self {
         Self {
             counts: Counts::default(),
-            forwards: [ForwardKind::Prefill, ForwardKind::Decode, ForwardKind::Mixed].map(Forwards::new),
+            forwards: KINDS.map(Forwards::new),
+            device: KINDS.map(|kind| ByBucket::new(DEVICE_SECONDS, kind)),
             segments: ["engine_wait", "prefill"].map(|s| histogram!(SEGMENT_SECONDS, "segment" => s)),
             wait: [Cause::EngineBusy, Cause::DecodeFirst]
                 .map(|cause| histogram!(WAIT_SECONDS, "cause" => cause.label())),
@@ -238,11 +258,24 @@ impl EngineMetrics {
         let rows = plan.rows.len();
         let forwards = &mut self.forwards[plan.kind as usize];
         forwards.rows.record(rows as f64);
-        forwards.seconds(bucket).record(seconds(ns));
+        forwards.seconds.rounded(bucket).record(seconds(ns));
         self.counts.padding_rows += bucket.saturating_sub(rows) as u64;
         self.counts.prefill_tokens += plan.prefill_tokens() as u64;
         self.counts.prefix_hit_tokens += plan.cached_tokens as u64;
         self.counts.draft_tokens += plan.rows.iter().filter(|row| row.draft.is_some()).count() as u64;
+    }
+
+    /// What a device executed for it, by its own clock.
+    pub(crate) fn device(&mut self, forwards: &[DeviceForward]) {
+        for &DeviceForward { kind, rows, ns } in forwards {
+            let by_bucket = &mut self.device[kind as usize];
+            // Decode rows come in a few sizes; of prompts there are too many.
+            let handle = match kind {
+                ForwardKind::Decode => by_bucket.exact(rows),
+                ForwardKind::Prefill | ForwardKind::Mixed => by_bucket.rounded(rows),
+            };
+            handle.record(seconds(ns as i64));
+        }
     }
 
     /// A forward brought tokens; `drafted` of them stand behind a guess that was right.
@@ -280,19 +313,33 @@ impl Default for EngineMetrics {
 
 impl Forwards {
     fn new(kind: ForwardKind) -> Self {
-        let kind = kind.label();
-        Self { rows: histogram!(FORWARD_ROWS, "kind" => kind), kind, seconds: Vec::new() }
+        let rows = histogram!(FORWARD_ROWS, "kind" => kind.label());
+        Self { rows, seconds: ByBucket::new(FORWARD_SECONDS, kind) }
+    }
+}
+
+impl ByBucket {
+    fn new(name: &'static str, kind: ForwardKind) -> Self {
+        Self { name, kind: kind.label(), handles: Vec::new() }
     }
 
-    fn seconds(&mut self, bucket: usize) -> &Histogram {
-        let bucket = bucket.next_power_of_two();
-        let slot = bucket.trailing_zeros() as usize;
-        if self.seconds.len() <= slot {
-            self.seconds.resize(slot + 1, None);
+    fn exact(&mut self, rows: usize) -> &Histogram {
+        self.at(rows, rows)
+    }
+
+    /// Up to a power of two.
+    fn rounded(&mut self, rows: usize) -> &Histogram {
+        let bucket = rows.next_power_of_two();
+        self.at(bucket.trailing_zeros() as usize, bucket)
+    }
+
+    fn at(&mut self, slot: usize, bucket: usize) -> &Histogram {
+        let Self { name, kind, handles } = self;
+        if handles.len() <= slot {
+            handles.resize(slot + 1, None);
         }
-        self.seconds[slot].get_or_insert_with(
-            || histogram!(FORWARD_SECONDS, "kind" => self.kind, "bucket" => bucket.to_string()),
-        )
+        handles[slot]
+            .get_or_insert_with(|| histogram!(*name, "kind" => *kind, "bucket" => bucket.to_string()))
     }
 }
 
@@ -324,9 +371,31 @@ mod tests {
         for (i, end) in ENDS.iter().enumerate() {
             assert_eq!(*end as usize, i);
         }
-        for (i, forwards) in EngineMetrics::new().forwards.iter().enumerate() {
-            let kind = [ForwardKind::Prefill, ForwardKind::Decode, ForwardKind::Mixed][i];
-            assert_eq!((kind as usize, kind.label()), (i, forwards.kind));
+        let metrics = EngineMetrics::new();
+        for (i, kind) in KINDS.into_iter().enumerate() {
+            assert_eq!((kind as usize, kind.label()), (i, metrics.forwards[i].seconds.kind));
+            assert_eq!(kind.label(), metrics.device[i].kind);
+        }
+    }
+
+    #[test]
+    fn a_forward_on_a_device_is_timed_under_the_bucket_that_it_was_padded_to() {
+        let (recorder, page) = firstlight_proto::serve::recorder::recorder(METRICS);
+        metrics::with_local_recorder(&recorder, || {
+            let mut metrics = EngineMetrics::new();
+            let forward = |kind, rows, ns| DeviceForward { kind, rows, ns };
+            metrics.device(&[
+                forward(ForwardKind::Decode, 24, 250_000),
+                forward(ForwardKind::Decode, 32, 350_000),
+                forward(ForwardKind::Prefill, 700, 2_000_000),
+            ]);
+        });
+        let page = page.render();
+        for (kind, bucket, seconds) in
+            [("decode", 24, 0.00025), ("decode", 32, 0.00035), ("prefill", 1024, 0.002)]
+        {
+            let line = format!("{DEVICE_SECONDS}_sum{{kind=\"{kind}\",bucket=\"{bucket}\"}} {seconds}");
+            assert!(page.lines().any(|other| other == line), "{line}\n{page}");
         }
     }
 }

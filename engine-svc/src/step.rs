@@ -5,10 +5,12 @@
 //! - [`outgoing`]: the bounded way back to one attachment's stream
 //! - `run`: the loop: commands, forwards, parking
 //! - `arrive`: attachments, batches and cancels, between forwards
+//! - `drain`: no more beginnings: what waits goes back
 //! - `publish`: one `Step` message after each forward, spans, gauges
 //! - `attachment`: one scheduler's stream as the loop sees it
 //! - `running`: one sequence's stamps
 //! - `execute`: a planned forward on the backend
+//! - `warm_up`: what runs before the loop serves
 
 use std::{
     sync::{Arc, Mutex, PoisonError, mpsc},
@@ -27,16 +29,23 @@ use firstlight_sim::{
 };
 use tokio::sync::oneshot;
 
-use crate::{backend::Backend, metrics::LiveCounts};
+use crate::{
+    backend::{Backend, BackendError},
+    metrics::LiveCounts,
+};
 
 mod arrive;
 mod attachment;
 pub mod command;
+mod drain;
 mod execute;
 pub mod outgoing;
 mod publish;
 mod run;
 mod running;
+#[cfg(test)]
+mod tests;
+mod warm_up;
 
 pub use command::{Admission, Arrival, AttachmentKey, Command, Snapshot};
 pub use outgoing::Outgoing;
@@ -102,9 +111,15 @@ impl StepHandle {
     }
 }
 
-/// Why the loop ended other than by command.
+/// Why the loop did not start, or ended other than by command.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
+    /// There is no thread for it.
+    #[error("step loop: {0}")]
+    Thread(#[from] std::io::Error),
+    /// The backend does not run.
+    #[error("the first forward, before serving: {0}")]
+    FirstForward(BackendError),
     /// The backend cannot be used further.
     #[error("backend failed: {0}")]
     Backend(String),
@@ -113,17 +128,24 @@ pub enum StepError {
     Panic(String),
 }
 
-/// Starts the loop on its own thread. The receiver tells when and why it ended.
+/// Starts the loop on its own thread, once the backend has run there. The receiver tells when and why it ended.
 ///
 /// # Errors
-/// When the thread cannot be started.
-pub fn spawn(
+/// When the thread cannot be started, or the backend does not run.
+pub async fn start(
     config: StepConfig,
-    backend: Box<dyn Backend>,
-) -> std::io::Result<(StepHandle, oneshot::Receiver<Result<(), StepError>>)> {
+    mut backend: Box<dyn Backend>,
+) -> Result<(StepHandle, oneshot::Receiver<Result<(), StepError>>), StepError> {
     let (commands, inbox) = mpsc::channel();
+    let (warmed_up, warm) = oneshot::channel();
     let (ended, end) = oneshot::channel();
     thread::Builder::new().name("step-loop".into()).spawn(move || {
+        let warm = warm_up::warm_up(backend.as_mut());
+        let starts = warm.is_ok();
+        // Nobody waits for it when the process is going down anyway.
+        if warmed_up.send(warm).is_err() || !starts {
+            return;
+        }
         let run = std::panic::AssertUnwindSafe(|| run::StepLoop::new(config, backend, inbox).run());
         let result = std::panic::catch_unwind(run).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -133,5 +155,7 @@ pub fn spawn(
         // Nobody waits for it when the process is going down anyway.
         let _ = ended.send(result);
     })?;
+    let panicked = |_| StepError::Panic("in the first forward".to_owned());
+    warm.await.map_err(panicked)?.map_err(StepError::FirstForward)?;
     Ok((StepHandle { commands }, end))
 }

@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+
 use common::{OPTIONS, Sequence, run};
 use engine_svc::backend::cpu::CpuBackend;
 use engine_svc::backend::cuda::CudaBackend;
@@ -14,8 +16,9 @@ use engine_svc::sample::Sampling;
 use engine_svc::weights::config::{Mlp, ModelConfig, Norm, Positions};
 use engine_svc::weights::{LoadError, Matrix, Weight, WeightSource};
 use firstlight_cuda::source::Number;
-use firstlight_cuda_emulate::board::EmulatedBoard;
+use firstlight_cuda_emulate::board::{EmulatedBoard, Ran};
 use firstlight_kernels::rope::{RopePairing, inverse_frequencies};
+use firstlight_sim::planner::ForwardKind;
 
 const VOCABULARY: usize = 211;
 const STEPS: usize = 6;
@@ -228,13 +231,56 @@ fn a_request_says_the_same_alone_and_among_neighbours() {
 fn batch_invariance_is_multiplications_of_one_shape() {
     let rows_of = |batch_invariant| {
         let board = EmulatedBoard::new(Number::Bf16, 64, MEMORY, 1);
-        let rows = board.rows_multiplied();
+        let ran = board.ran();
         let options = CudaOptions { batch_invariant, ..CUDA };
         continued(&mut load(board, &Tiny::llama(), &options).unwrap(), Sampling::GREEDY);
-        rows.lock().unwrap().clone()
+        let ran = ran.lock().unwrap();
+        ran.multiplications.keys().map(|&(rows, _)| rows).collect::<BTreeSet<_>>()
     };
     assert_eq!(rows_of(true).into_iter().collect::<Vec<_>>(), [64]);
     assert!(rows_of(false).len() > 4, "buckets and prompts have shapes of their own");
+}
+
+#[test]
+fn a_bias_is_never_added_to_a_single_row() {
+    let board = EmulatedBoard::new(Number::Bf16, 64, MEMORY, 1);
+    let ran = board.ran();
+    let mut backend = load(board, &Tiny::gpt2(), &CUDA).unwrap();
+    run(&mut backend, &mut [Sequence::new(&prompt(1), [3])], usize::MAX, STEPS);
+    let multiplications = ran.lock().unwrap().multiplications.clone();
+    assert!(multiplications.contains_key(&(1, false)), "the output has no bias: {multiplications:?}");
+    assert!(multiplications.contains_key(&(2, true)), "{multiplications:?}");
+    assert!(!multiplications.contains_key(&(1, true)), "{multiplications:?}");
+}
+
+/// What ran in a decode forward of one sequence behind a prompt of this length.
+fn ran_in_a_decode_forward(model: &Tiny, prompt_tokens: usize) -> Ran {
+    let board = EmulatedBoard::new(Number::Bf16, 64, MEMORY, 1);
+    let ran = board.ran();
+    let mut backend = load(board, model, &CUDA).unwrap();
+    let mut sequence = [Sequence::new(&prompt(prompt_tokens), 0..20)];
+    run(&mut backend, &mut sequence, usize::MAX, 1);
+    *ran.lock().unwrap() = Ran::default();
+    run(&mut backend, &mut sequence, usize::MAX, 2);
+    ran.lock().unwrap().clone()
+}
+
+#[test]
+fn a_decode_forward_of_gpt2_is_eight_pieces_of_work_a_layer() {
+    let model = Tiny::gpt2();
+    let ran = ran_in_a_decode_forward(&model, 20);
+    let pieces = ran.kernels.values().sum::<usize>() + ran.multiplications.values().sum::<usize>();
+    // Beside the layers: embedding, norm, logits, choice.
+    assert_eq!(pieces, 8 * model.0.layers + 4, "{ran:?}");
+    assert!(!ran.kernels.contains_key("gelu_tanh"), "it is part of the multiplication");
+}
+
+#[test]
+fn keys_are_joined_only_where_a_context_is_longer_than_one_part() {
+    let joins = |prompt_tokens| {
+        ran_in_a_decode_forward(&Tiny::llama(), prompt_tokens).kernels.get("paged_decode_join").copied()
+    };
+    assert_eq!([joins(255), joins(256)], [None, Some(2)], "one a layer");
 }
 
 #[test]
@@ -255,7 +301,8 @@ fn forwards_are_timed_by_the_device() {
     let mut backend = on_the_board(&Tiny::llama(), &CUDA);
     let mut sequence = [Sequence::new(&prompt(20), [3, 9])];
     run(&mut backend, &mut sequence, usize::MAX, 1);
-    assert!(backend.device_ns() > 0);
+    let [forward] = backend.device_forwards() else { panic!("{:?}", backend.device_forwards()) };
+    assert!(forward.kind == ForwardKind::Prefill && forward.rows == 20 && forward.ns > 0, "{forward:?}");
 }
 
 #[test]

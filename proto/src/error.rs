@@ -1,10 +1,16 @@
 //! The one error table: every failure a caller can see, with its gRPC status, HTTP status, metrics
 //! label and machine-readable details.
 
+mod text;
+
 use std::{error::Error as _, fmt, time::Duration};
 
 use tonic::{Code, Status, TimeoutExpired};
 use tonic_types::{ErrorDetails, StatusExt};
+
+pub use text::quoted;
+
+use text::bounded;
 
 /// Domain of the `ErrorInfo` detail on every status.
 pub const DOMAIN: &str = "firstlight";
@@ -193,14 +199,14 @@ impl From<Failure> for Status {
         details.set_error_info(kind.label(), DOMAIN, []);
         match &failure {
             Failure::Invalid { field, reason } => {
-                details.add_bad_request_violation(*field, reason.clone());
+                details.add_bad_request_violation(*field, bounded(reason.clone()));
             }
             Failure::NeverFits { limit, have, need, remedy } => {
                 let metadata = [
                     ("limit".to_owned(), (*limit).to_owned()),
                     ("have".to_owned(), have.to_string()),
                     ("need".to_owned(), need.to_string()),
-                    ("remedy".to_owned(), remedy.clone()),
+                    ("remedy".to_owned(), bounded(remedy.clone())),
                 ];
                 details.set_error_info(kind.label(), DOMAIN, metadata);
             }
@@ -209,7 +215,7 @@ impl From<Failure> for Status {
             }
             _ => {}
         }
-        Self::with_error_details(kind.code(), failure.to_string(), details)
+        Self::with_error_details(kind.code(), bounded(failure.to_string()), details)
     }
 }
 
@@ -259,6 +265,21 @@ mod tests {
         let status = Status::from(one_of_each().swap_remove(2));
         let details = status.get_error_details();
         assert_eq!(details.retry_info().unwrap().retry_delay, Some(Duration::from_millis(250)));
+    }
+
+    #[test]
+    fn a_status_fits_into_the_headers_of_any_client() {
+        let long = "ä".repeat(100_000);
+        for failure in [
+            Failure::Invalid { field: "model", reason: long.clone() },
+            Failure::NeverFits { limit: "context", have: 1, need: 2, remedy: long.clone() },
+            Failure::Deadline(long),
+        ] {
+            let headers = Status::from(failure).into_http::<()>().headers().clone();
+            let bytes: usize =
+                headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum();
+            assert!(bytes < 7 * 1024, "{bytes} bytes of headers");
+        }
     }
 
     #[test]

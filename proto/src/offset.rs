@@ -3,26 +3,25 @@
 //! `theirs = ours + offset`. Nothing is received before it is sent, so every message that crosses
 //! bounds the offset from one side, and a four-timestamp probe bounds it from both: with `t1`, `t4`
 //! ours and `t2`, `t3` theirs, `t3 - t4 ≤ offset ≤ t2 - t1`, an interval as wide as the round trip
-//! (Cristian 1989; NTP, RFC 5905 §8). The narrowest observations per stretch of time are kept; pairs of
-//! them bound the drift; an old observation widens by the drift's uncertainty × its age. The estimate is
-//! the middle of what remains and its bound half the width, so it holds for any asymmetry of the path.
+//! (Cristian 1989; NTP, RFC 5905 §8). An observation of another moment widens by the drift that clocks may
+//! have × the time between. The estimate is the middle of what all observations leave and its bound half the
+//! width, so it holds for any asymmetry of the path and for any change of the drift that is allowed for.
+//!
+//! - [`edge`]: the observations from one side
+//! - [`rate`]: the drift that is allowed for
 
-use std::{collections::VecDeque, time::Duration};
+mod edge;
+mod rate;
+
+use std::time::Duration;
 
 use crate::{
     clock::Stamp,
     v1::{ClockDomain, ClockOffset, ProbeClockResponse},
 };
 
-/// Drift assumed before it is measured: the largest slew that NTP clients apply by default.
-const MAX_DRIFT_PPB: i64 = 500_000;
-/// Change of the drift allowed for within the window.
-const WANDER_PPB: i64 = 5_000;
-/// Stretches of time that keep their narrowest observations.
-const SLOTS: usize = 64;
-/// Length of a stretch at the start; doubled whenever the slots run out.
-const FIRST_SLOT_NS: i64 = 10_000_000;
-const BILLION: i128 = 1_000_000_000;
+use edge::{Edge, Point, Side};
+use rate::Rate;
 
 /// One probe: `t1` sent and `t4` received on our clock, `t2` received and `t3` answered on theirs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,8 +90,8 @@ pub struct Mapped {
 pub struct OffsetEstimator {
     same_clock: bool,
     window_ns: i64,
-    slot_ns: i64,
-    slots: VecDeque<Slot>,
+    upper: Edge,
+    lower: Edge,
     rate: Rate,
     probes: u64,
 }
@@ -103,9 +102,9 @@ impl OffsetEstimator {
         Self {
             same_clock: false,
             window_ns: i64::try_from(window.as_nanos()).unwrap_or(i64::MAX),
-            slot_ns: FIRST_SLOT_NS,
-            slots: VecDeque::new(),
-            rate: Rate::PRIOR,
+            upper: Edge::new(Side::Upper),
+            lower: Edge::new(Side::Lower),
+            rate: Rate::ASSUMED,
             probes: 0,
         }
     }
@@ -152,26 +151,20 @@ impl OffsetEstimator {
         if self.same_clock {
             return Some(Offset::default());
         }
-        let at = at.ns();
-        let upper = self.points(Side::Upper).map(|p| p.value + self.rate.most(at - p.at)).min()?;
-        let lower = self.points(Side::Lower).map(|p| p.value + self.rate.least(at - p.at)).max()?;
-        // The sides cross only when the drift changed faster than allowed for: then the truth was in between.
+        let (upper, _) = self.upper.at(at.ns(), self.rate)?;
+        let (lower, _) = self.lower.at(at.ns(), self.rate)?;
+        // They cross by no more than was rounded.
         let bound_ns = (upper - lower).abs() / 2 + 1;
         Some(Offset { offset_ns: lower + (upper - lower) / 2, bound_ns })
     }
 
     /// Their stamp on our clock.
     pub fn to_ours(&self, theirs: Stamp) -> Option<Mapped> {
-        let newest = self.slots.back().map_or(theirs.ns(), Slot::newest);
+        let newest = self.newest().unwrap_or(theirs.ns());
         let guess = self.estimate(Stamp::from_ns(newest))?.to_ours(theirs);
         let refined = self.estimate(guess)?.to_ours(theirs);
         let offset = self.estimate(refined)?;
         Some(Mapped { stamp: offset.to_ours(theirs), bound_ns: offset.bound_ns })
-    }
-
-    /// Drift of their clock against ours: the interval that holds it, parts per billion.
-    pub fn drift_ppb(&self) -> (i64, i64) {
-        (self.rate.low, self.rate.high)
     }
 
     /// The estimate at `at` as told to others; `None` as in [`Self::estimate`].
@@ -188,154 +181,44 @@ impl OffsetEstimator {
     }
 
     fn observe(&mut self, at: i64, side: Side, value: i64) {
-        let newest = self.slots.back().map_or(at, Slot::newest);
-        if self.same_clock || at < newest.saturating_sub(self.window_ns) {
+        let oldest = self.newest().map_or(at, |newest| newest.max(at)).saturating_sub(self.window_ns);
+        if self.same_clock || at < oldest {
             return;
         }
-        let key = at.div_euclid(self.slot_ns);
-        let place = self.slots.partition_point(|s| s.key < key);
-        if self.slots.get(place).is_none_or(|s| s.key != key) {
-            self.slots.insert(place, Slot { key, upper: None, lower: None });
-        }
-        if self.slots[place].tighten(side, Point { at, value }) {
-            self.forget();
-            self.rate = self.fit();
-        }
+        let point = Point { at, value };
+        self.believe(point, side);
+        let rate = self.rate;
+        self.edges(side).0.insert(point, rate);
+        self.upper.forget_before(oldest);
+        self.lower.forget_before(oldest);
     }
 
-    fn forget(&mut self) {
-        let oldest = self.slots.back().map_or(0, Slot::newest).saturating_sub(self.window_ns);
-        while self.slots.front().is_some_and(|s| s.newest() < oldest) {
-            self.slots.pop_front();
+    /// Starts over from an observation that contradicts what is known, and from the one that it contradicts most: the
+    /// peer's clock ran at a rate that was not allowed for. If it was set, from the new observation alone.
+    fn believe(&mut self, point: Point, side: Side) {
+        let rate = self.rate;
+        let (own, other) = self.edges(side);
+        let Some((known, against)) = other.at(point.at, rate) else { return };
+        if !side.tighter(point.value, known) {
+            return;
         }
-        while self.slots.len() > SLOTS {
-            self.slot_ns *= 2;
-            for mut slot in std::mem::take(&mut self.slots) {
-                slot.key = slot.key.div_euclid(2);
-                match self.slots.back_mut() {
-                    Some(last) if last.key == slot.key => last.merge(slot),
-                    _ => self.slots.push_back(slot),
-                }
-            }
-        }
+        let measured = Rate::of(point.value - against.value, point.at - against.at);
+        own.keep_only(None);
+        other.keep_only(measured.map(|_| against));
+        self.rate = measured.unwrap_or(Rate::ASSUMED);
     }
 
-    /// The drift lies between the flattest and the steepest line that any two observations allow.
-    fn fit(&self) -> Rate {
-        let (mut low, mut high) = (i64::MIN, i64::MAX);
-        for upper in self.points(Side::Upper) {
-            for lower in self.points(Side::Lower) {
-                let (time, rise) = (upper.at - lower.at, upper.value - lower.value);
-                let slope = |rise: i64, time: i64| {
-                    i64::try_from(i128::from(rise) * BILLION / i128::from(time)).unwrap_or(i64::MAX)
-                };
-                match time {
-                    1.. => high = high.min(slope(rise, time)),
-                    0 => {}
-                    _ => low = low.max(slope(rise, time)),
-                }
-            }
-        }
-        let measured = Rate { low: low.saturating_sub(WANDER_PPB), high: high.saturating_add(WANDER_PPB) };
-        measured.within(Rate::PRIOR)
+    fn newest(&self) -> Option<i64> {
+        self.upper.newest().max(self.lower.newest())
     }
 
-    fn points(&self, side: Side) -> impl Iterator<Item = &Point> {
-        self.slots.iter().filter_map(move |s| match side {
-            Side::Upper => s.upper.as_ref(),
-            Side::Lower => s.lower.as_ref(),
-        })
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Side {
-    /// The offset is at most the value.
-    Upper,
-    /// The offset is at least the value.
-    Lower,
-}
-
-/// What one observation says of the offset when our clock read `at`.
-#[derive(Clone, Copy, Debug)]
-struct Point {
-    at: i64,
-    value: i64,
-}
-
-/// The narrowest observations of one stretch of time.
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    key: i64,
-    upper: Option<Point>,
-    lower: Option<Point>,
-}
-
-impl Slot {
-    fn tighten(&mut self, side: Side, point: Point) -> bool {
-        let kept = match side {
-            Side::Upper => &mut self.upper,
-            Side::Lower => &mut self.lower,
-        };
-        let tighter = kept.is_none_or(|k| match side {
-            Side::Upper => point.value < k.value,
-            Side::Lower => point.value > k.value,
-        });
-        if tighter {
-            *kept = Some(point);
-        }
-        tighter
-    }
-
-    fn merge(&mut self, other: Self) {
-        if let Some(point) = other.upper {
-            self.tighten(Side::Upper, point);
-        }
-        if let Some(point) = other.lower {
-            self.tighten(Side::Lower, point);
+    /// The edge of that side, and the other one.
+    fn edges(&mut self, side: Side) -> (&mut Edge, &mut Edge) {
+        match side {
+            Side::Upper => (&mut self.upper, &mut self.lower),
+            Side::Lower => (&mut self.lower, &mut self.upper),
         }
     }
-
-    fn newest(&self) -> i64 {
-        let at = |p: Option<Point>| p.map_or(i64::MIN, |p| p.at);
-        at(self.upper).max(at(self.lower))
-    }
-}
-
-/// Interval that holds the drift, parts per billion.
-#[derive(Clone, Copy, Debug)]
-struct Rate {
-    low: i64,
-    high: i64,
-}
-
-impl Rate {
-    const PRIOR: Self = Self { low: -MAX_DRIFT_PPB, high: MAX_DRIFT_PPB };
-
-    /// The part of `prior` that agrees with what was measured; the measured side wins when none does.
-    fn within(self, prior: Self) -> Self {
-        if self.low > prior.high {
-            Self { low: self.low, high: self.high.min(self.low.saturating_add(2 * MAX_DRIFT_PPB)) }
-        } else if self.high < prior.low {
-            Self { low: self.low.max(self.high.saturating_sub(2 * MAX_DRIFT_PPB)), high: self.high }
-        } else {
-            Self { low: self.low.max(prior.low), high: self.high.min(prior.high) }
-        }
-    }
-
-    /// Largest change of the offset over `ns` (negative: back in time).
-    fn most(self, ns: i64) -> i64 {
-        gained(ns, if ns >= 0 { self.high } else { self.low })
-    }
-
-    /// Smallest change of the offset over `ns`.
-    fn least(self, ns: i64) -> i64 {
-        gained(ns, if ns >= 0 { self.low } else { self.high })
-    }
-}
-
-fn gained(ns: i64, ppb: i64) -> i64 {
-    (i128::from(ns) * i128::from(ppb) / BILLION) as i64
 }
 
 #[cfg(test)]

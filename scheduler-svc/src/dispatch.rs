@@ -6,6 +6,7 @@
 //! - [`doors`]: requests coming in and being taken back
 //! - [`rounds`]: what the core plans, sent to engines
 //! - [`reports`]: what engines say, given to the core and to clients
+//! - [`seats`]: the sequences of one attachment
 //! - [`budgets`], [`budget_wire`]: base budget and lease
 //! - [`explain`]: why a recent request waited
 //! - [`inspect`]: how it stands, for metrics, the watchdog and `GetModel`
@@ -21,6 +22,7 @@ pub mod inflight;
 pub mod inspect;
 pub mod reports;
 pub mod rounds;
+pub mod seats;
 
 use std::{collections::HashMap, pin::pin, sync::Arc, time::Duration};
 
@@ -136,8 +138,7 @@ impl Dispatch {
             }
             events.drain(..).for_each(|event| self.take_event(event));
             commands.drain(..).for_each(|command| self.take_command(command));
-            let now = self.now();
-            self.handle.standing.set(self.core.check_room(now).is_err());
+            self.handle.standing.set(self.core.is_full());
         }
         self.fail_all();
     }

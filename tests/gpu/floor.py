@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""floor.py HOST:PORT: mean time of decode forwards by bucket, from an engine's /metrics, beside the least that the
-GPU's memory allows: the weights of GPT-2 124M in 16 bits, read once, at the bandwidth of a copy measured here. JSON."""
+"""floor.py HOST:PORT: mean time of decode forwards by bucket, by the GPU's own clock, from an engine's /metrics, beside
+the least that its memory allows: the weights of GPT-2 124M in 16 bits, read once, at the bandwidth of a copy measured
+here. JSON."""
 
 import json
 import re
@@ -29,14 +30,14 @@ def copy_bandwidth():
 
 
 def decode_forwards(page):
-    """Mean seconds by bucket."""
-    series = re.compile(r'firstlight_engine_forward_seconds_(sum|count)\{([^}]*)\} (\S+)')
+    """Mean seconds, and how many, by bucket."""
+    series = re.compile(r'firstlight_engine_device_seconds_(sum|count)\{([^}]*)\} (\S+)')
     found = {}
     for which, labels, value in series.findall(page):
         labels = dict(re.findall(r'(\w+)="([^"]*)"', labels))
         if labels["kind"] == "decode":
             found.setdefault(int(labels["bucket"]), {})[which] = float(value)
-    return {bucket: of["sum"] / of["count"] for bucket, of in sorted(found.items()) if of["count"]}
+    return {bucket: (of["sum"] / of["count"], int(of["count"])) for bucket, of in sorted(found.items()) if of["count"]}
 
 
 def main():
@@ -44,8 +45,8 @@ def main():
     bandwidth = copy_bandwidth()
     floor = WEIGHT_BYTES / bandwidth
     forwards = [
-        {"bucket": bucket, "mean_us": round(1e6 * mean, 1), "of_floor": round(mean / floor, 2)}
-        for bucket, mean in decode_forwards(page).items()
+        {"bucket": bucket, "forwards": count, "mean_us": round(1e6 * mean, 1), "of_floor": round(mean / floor, 2)}
+        for bucket, (mean, count) in decode_forwards(page).items()
     ]
     print(json.dumps({
         "gpu": torch.cuda.get_device_name(), "copy_gb_per_s": round(bandwidth / 1e9, 1),

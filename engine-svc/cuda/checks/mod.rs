@@ -11,6 +11,7 @@ mod numbers;
 mod paged;
 mod paged_decode;
 mod paged_prefill;
+pub mod report;
 mod sample;
 
 use firstlight_cuda::source::Family;

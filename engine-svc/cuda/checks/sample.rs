@@ -14,10 +14,11 @@ const GREEDY: RowSampling =
 
 pub fn check(kernels: &Kernels) -> Checked {
     let mut random = Random::new(7);
-    for vocabulary in [1, 2, 31, 700, 3001] {
+    // Ranks of one, two and three bytes.
+    for (vocabulary, rows) in [(1, 24), (2, 24), (31, 24), (256, 24), (257, 24), (3001, 24), (70_001, 3)] {
         let mut logits = Vec::new();
         let mut sampling = Vec::new();
-        for row in 0..24 {
+        for row in 0..rows {
             // Coarse values make ties.
             let coarse = row % 3 == 0;
             let value = |random: &mut Random| {
@@ -28,7 +29,8 @@ pub fn check(kernels: &Kernels) -> Checked {
             sampling.push(random_sampling(row, vocabulary, &mut random));
         }
         run(kernels, vocabulary, &logits, &sampling, &NEARLY)?;
-        let (logits, sampling): (Vec<_>, Vec<_>) = exact_rows(vocabulary).into_iter().unzip();
+        let exact = exact_rows(vocabulary).into_iter().take(rows);
+        let (logits, sampling): (Vec<_>, Vec<_>) = exact.unzip();
         run(kernels, vocabulary, &logits.concat(), &sampling, &EXACTLY)?;
     }
     Ok(0.0)
@@ -87,7 +89,8 @@ fn run(
 ) -> Result<(), String> {
     let rows = sampling.len();
     for seed in 0..3 {
-        let logits_in = Buf::input(logits, "logits", seed == 0);
+        let stride = vocabulary + if seed == 2 { 7 } else { 0 };
+        let logits_in = Buf::input(&apart(logits, vocabulary, stride), "logits", seed == 0);
         let sampling_in = Buf::input(sampling, "sampling", seed == 0);
         let tokens = Buf::<i32>::output(rows, "tokens");
         let arguments = Sample {
@@ -95,7 +98,7 @@ fn run(
             sampling: sampling_in.device(),
             tokens: tokens.device(),
             vocabulary: vocabulary as i32,
-            reserved: 0,
+            stride: stride as i32,
         };
         kernels.launch(&Launch::sample(rows), &arguments, seed)?;
         for (row, (&got, logits)) in tokens.read().iter().zip(logits.chunks(vocabulary)).enumerate() {
@@ -109,6 +112,16 @@ fn run(
         }
     }
     Ok(())
+}
+
+/// Rows `stride` apart. Between them are logits that would be chosen, and nothing behind the last.
+fn apart(logits: &[f32], vocabulary: usize, stride: usize) -> Vec<f32> {
+    let mut rows = Vec::new();
+    for row in logits.chunks(vocabulary) {
+        rows.resize(rows.len().next_multiple_of(stride), f32::INFINITY);
+        rows.extend_from_slice(row);
+    }
+    rows
 }
 
 /// What may be chosen.

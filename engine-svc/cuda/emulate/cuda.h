@@ -26,6 +26,8 @@ template <class To, class From> To emu_bits(From from) { To to; memcpy(&to, &fro
 inline float __uint_as_float(unsigned bits) { return emu_bits<float>(bits); }
 inline unsigned __float_as_uint(float value) { return emu_bits<unsigned>(value); }
 inline int __clz(int x) { return x ? __builtin_clz(x) : 32; }
+inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
 
 // The line tells two barriers apart: threads must meet at the same one.
 #define EMU_LINE int line = __builtin_LINE()
@@ -58,6 +60,31 @@ template <class T> T __shfl_xor_sync(unsigned mask, T value, int bits, EMU_LINE)
 template <class T> T __shfl_up_sync(unsigned mask, T value, int by, EMU_LINE) {
   const int lane = emu::here.index % 32;
   return emu_shuffle_from(mask, value, lane >= by ? lane - by : lane, line);
+}
+
+struct EmuVote { unsigned value, got; };
+inline void emu_ballot(void** lanes, unsigned mask) {
+  unsigned votes = 0;
+  for (int i = 0; i < 32; ++i)
+    if (mask >> i & 1 && static_cast<EmuVote*>(lanes[i])->value) votes |= 1u << i;
+  for (int i = 0; i < 32; ++i)
+    if (mask >> i & 1) static_cast<EmuVote*>(lanes[i])->got = votes;
+}
+inline void emu_reduce_add(void** lanes, unsigned mask) {
+  unsigned sum = 0;
+  for (int i = 0; i < 32; ++i)
+    if (mask >> i & 1) sum += static_cast<EmuVote*>(lanes[i])->value;
+  for (int i = 0; i < 32; ++i)
+    if (mask >> i & 1) static_cast<EmuVote*>(lanes[i])->got = sum;
+}
+inline unsigned emu_vote(unsigned mask, unsigned value, emu::WarpOp op, int line) {
+  EmuVote own{value, 0};
+  emu::collective(mask, op, &own, line);
+  return own.got;
+}
+inline unsigned __ballot_sync(unsigned mask, int vote, EMU_LINE) { return emu_vote(mask, vote, emu_ballot, line); }
+inline unsigned __reduce_add_sync(unsigned mask, unsigned value, EMU_LINE) {
+  return emu_vote(mask, value, emu_reduce_add, line);
 }
 
 template <class T> T atomicAdd(T* at, T value) {

@@ -4,13 +4,14 @@
 // top_p, then to those of at least min_p times the most likely; among what is left the noise of (seed, position)
 // inverts the distribution function. Nothing is sorted: tokens are put in order by a 64-bit rank, and each of the
 // three questions "which is the first rank whose running count, or mass, exceeds a target" is answered by descending
-// that rank byte by byte over histograms. Masses are 40-bit fixed-point integers, so that sums do not depend on the
-// order in which threads add; a token less likely than 2^-40 of the best has none.
+// that rank byte by byte over histograms, from the first byte that ranks of such a vocabulary use. Masses are 40-bit
+// fixed-point integers, so that sums do not depend on the order in which threads add; a token less likely than 2^-40 of
+// the best has none.
 #include "warp.h"
 
 constexpr int THREADS = 512, BINS = 256;
-constexpr int ID_BITS = 24;
 constexpr float MASS_ONE = 1099511627776.0f;  // 2^40
+constexpr int FEW = 4;  // lanes that may as well add by themselves
 
 struct RowSampling {
   float temperature;  // 0: the most likely token, always
@@ -24,11 +25,11 @@ struct RowSampling {
 static_assert(sizeof(RowSampling) == 32, "src/arguments.rs");
 
 struct SampleArguments {
-  const float* logits;          // [rows][vocabulary]
+  const float* logits;          // [rows][stride]
   const RowSampling* sampling;  // [rows]
   int* tokens;                  // [rows]
   int vocabulary;               // at most 2^24
-  int reserved;
+  int stride;                   // at least the vocabulary; what is beyond is not read
 };
 static_assert(sizeof(SampleArguments) == 32, "src/arguments.rs");
 
@@ -39,14 +40,17 @@ DEVICE unsigned order_of(float logit) {
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-// Greater is earlier: by logit, then by id; or by id alone.
-DEVICE u64 rank_of(float logit, int id, bool by_logit) {
-  const u64 rank = (1u << ID_BITS) - 1 - id;
-  return by_logit ? static_cast<u64>(order_of(logit)) << ID_BITS | rank : rank;
-}
-constexpr int RANK_BITS_BY_LOGIT = 32 + ID_BITS, RANK_BITS_BY_ID = ID_BITS;
+// Ranks of the ids of a vocabulary: greater is earlier, by id alone or by logit and then by id.
+struct Ranks {
+  int first;  // the rank of id 0; a multiple of BINS less 1, so that 32 neighbours differ in the last byte only
+  int bits;   // of a rank by id, whole bytes
 
-DEVICE int id_of(u64 rank) { return static_cast<int>((1u << ID_BITS) - 1 - (rank & ((1u << ID_BITS) - 1))); }
+  DEVICE explicit Ranks(int vocabulary)
+      : first((vocabulary + BINS - 1) / BINS * BINS - 1), bits(first < 1 << 8 ? 8 : first < 1 << 16 ? 16 : 24) {}
+  DEVICE u64 by_id(int id) const { return first - id; }
+  DEVICE u64 by_logit(float logit, int id) const { return static_cast<u64>(order_of(logit)) << bits | by_id(id); }
+  DEVICE int id(u64 rank) const { return first - static_cast<int>(rank & ((1u << bits) - 1)); }
+};
 
 // SplitMix64's finalizer (Steele et al. 2014), and what engine-svc/src/sample/noise.rs makes of it.
 DEVICE u64 mixed(u64 x) {
@@ -63,10 +67,12 @@ DEVICE double uniform(u64 seed, unsigned position) {
 struct Row {
   const float* logits;
   int vocabulary;
+  Ranks ranks;
   float top, temperature, least;  // the largest logit; tokens with odds below `least` have no mass
   bool by_logit;
   u64 last;  // tokens ranked after this one are out
 
+  DEVICE u64 rank(float logit, int id) const { return by_logit ? ranks.by_logit(logit, id) : ranks.by_id(id); }
   DEVICE u64 mass(float logit) const {
     const float odds = expf((logit - top) / temperature);
     return odds >= least ? static_cast<u64>(odds * MASS_ONE) : 0;  // NaN compares false
@@ -79,24 +85,58 @@ struct Masses { static DEVICE u64 of(const Row& row, float logit) { return row.m
 
 // Scratch of a block.
 struct Scratch {
-  Shared<u64> bins;    // BINS
-  Shared<u64> result;  // 2
+  Shared<unsigned> low, high;  // BINS sums in halves: of 32 bits an addition to shared memory is one instruction
+  Shared<u64> warps;           // what each warp has found
+  Shared<u64> result;          // 2
+
+  DEVICE u64 bin(int i) const {
+    const unsigned l = low[i], h = high[i];
+    return static_cast<u64>(h) << 32 | l;
+  }
+  DEVICE void clear(int i) const {
+    low[i] = 0;
+    high[i] = 0;
+  }
+  DEVICE void add(int bin, u64 amount) const {
+    const unsigned l = static_cast<unsigned>(amount), before = atomicAdd(unchecked(low + bin), l);
+    const unsigned h = static_cast<unsigned>(amount >> 32) + (before + l < l);
+    if (h) atomicAdd(unchecked(high + bin), h);
+  }
 };
+
+// Each lane of a warp adds `amount` to its bin. Additions to one bin wait for one another, and ranks agree in their
+// first bytes: what many lanes have for one bin is summed first, until the rest is spread out.
+DEVICE void add_all(const Scratch& s, int bin, u64 amount) {
+  const int lane = threadIdx.x % 32;
+  unsigned left = __ballot_sync(ALL_LANES, amount != 0);
+  while (left) {
+    const int leader = __ffs(left) - 1, its_bin = __shfl_sync(ALL_LANES, bin, leader);
+    const bool with_it = amount != 0 && bin == its_bin;
+    const unsigned together = __ballot_sync(ALL_LANES, with_it);
+    if (__popc(together) < FEW) break;
+    // An amount has 41 bits at most, so that the sums of its lower 20 and of the rest have less than 32.
+    const unsigned low = __reduce_add_sync(ALL_LANES, with_it ? static_cast<unsigned>(amount) & 0xfffffu : 0);
+    const unsigned high = __reduce_add_sync(ALL_LANES, with_it ? static_cast<unsigned>(amount >> 20) : 0);
+    if (lane == leader) s.add(bin, (static_cast<u64>(high) << 20) + low);
+    left &= ~together;
+  }
+  if (left >> lane & 1) s.add(bin, amount);
+}
 
 // In every thread, the sum over the tokens in play.
 template <class Measure> DEVICE u64 total(const Row& row, Scratch& s) {
   u64 sum = 0;
   for (int id = threadIdx.x; id < row.vocabulary; id += THREADS) {
     const float logit = row.logits[id];
-    if (rank_of(logit, id, row.by_logit) >= row.last) sum += Measure::of(row, logit);
+    if (row.rank(logit, id) >= row.last) sum += Measure::of(row, logit);
   }
 #pragma unroll
   for (int offset = 16; offset > 0; offset >>= 1) sum += __shfl_xor_sync(ALL_LANES, sum, offset);
   __syncthreads();  // whoever still reads the scratch of before
-  if (threadIdx.x % 32 == 0) s.bins[threadIdx.x / 32] = sum;
+  if (threadIdx.x % 32 == 0) s.warps[threadIdx.x / 32] = sum;
   __syncthreads();
   sum = 0;
-  for (int warp = 0; warp < THREADS / 32; ++warp) sum += s.bins[warp];
+  for (int warp = 0; warp < THREADS / 32; ++warp) sum += s.warps[warp];
   return sum;
 }
 
@@ -104,22 +144,22 @@ template <class Measure> DEVICE u64 total(const Row& row, Scratch& s) {
 // the tokens in play: those out of play come after it and need no test.
 template <class Measure> DEVICE u64 first_beyond(const Row& row, u64 target, Scratch& s) {
   u64 prefix = 0;
-  for (int shift = (row.by_logit ? RANK_BITS_BY_LOGIT : RANK_BITS_BY_ID) - 8; shift >= 0; shift -= 8) {
+  for (int shift = row.ranks.bits + (row.by_logit ? 32 : 0) - 8; shift >= 0; shift -= 8) {
     __syncthreads();
-    for (int i = threadIdx.x; i < BINS; i += THREADS) s.bins[i] = 0;
+    for (int i = threadIdx.x; i < BINS; i += THREADS) s.clear(i);
     __syncthreads();
-    for (int id = threadIdx.x; id < row.vocabulary; id += THREADS) {
-      const float logit = row.logits[id];
-      const u64 rank = rank_of(logit, id, row.by_logit);
-      if (rank >> shift >> 8 != prefix) continue;
-      const u64 amount = Measure::of(row, logit);
-      if (amount) atomicAdd(unchecked(s.bins + (rank >> shift & 255)), amount);
+    for (int first = 0; first < row.vocabulary; first += THREADS) {  // all lanes of a warp go together
+      const int id = first + threadIdx.x;
+      const float logit = id < row.vocabulary ? row.logits[id] : 0.0f;
+      const u64 rank = row.rank(logit, id);
+      const bool counts = id < row.vocabulary && rank >> shift >> 8 == prefix;
+      add_all(s, static_cast<int>(rank >> shift & 255), counts ? Measure::of(row, logit) : 0);
     }
     __syncthreads();
     if (threadIdx.x < 32) {  // a lane sums 8 neighbouring bins, the greatest ranks first
       const int lane = threadIdx.x;
       u64 own = 0;
-      for (int i = 0; i < 8; ++i) own += s.bins[255 - lane * 8 - i];
+      for (int i = 0; i < 8; ++i) own += s.bin(255 - lane * 8 - i);
       u64 upto = own;
 #pragma unroll
       for (int by = 1; by < 32; by <<= 1) {
@@ -130,7 +170,7 @@ template <class Measure> DEVICE u64 first_beyond(const Row& row, u64 target, Scr
       if (before <= target && target < upto) {  // one lane
         int bin = 255 - lane * 8;
         while (true) {
-          const u64 amount = s.bins[bin];
+          const u64 amount = s.bin(bin);
           if (before + amount > target) break;
           before += amount;
           --bin;
@@ -147,27 +187,28 @@ template <class Measure> DEVICE u64 first_beyond(const Row& row, u64 target, Scr
 }
 
 // In every thread, the greatest rank of the row.
-DEVICE u64 best_rank(const float* logits, int vocabulary, Scratch& s) {
+DEVICE u64 best_rank(const float* logits, int vocabulary, const Ranks& ranks, Scratch& s) {
   u64 best = 0;
-  for (int id = threadIdx.x; id < vocabulary; id += THREADS) best = max(best, rank_of(logits[id], id, true));
+  for (int id = threadIdx.x; id < vocabulary; id += THREADS) best = max(best, ranks.by_logit(logits[id], id));
 #pragma unroll
   for (int offset = 16; offset > 0; offset >>= 1) best = max(best, __shfl_xor_sync(ALL_LANES, best, offset));
-  if (threadIdx.x % 32 == 0) s.bins[threadIdx.x / 32] = best;
+  if (threadIdx.x % 32 == 0) s.warps[threadIdx.x / 32] = best;
   __syncthreads();
-  for (int warp = 0; warp < THREADS / 32; ++warp) best = max(best, static_cast<u64>(s.bins[warp]));
+  for (int warp = 0; warp < THREADS / 32; ++warp) best = max(best, static_cast<u64>(s.warps[warp]));
   return best;
 }
 
 DEVICE int choose(const float* logits, int vocabulary, const RowSampling& sampling, Scratch& s) {
-  const u64 greatest = best_rank(logits, vocabulary, s);
-  const int best = id_of(greatest);
+  const Ranks ranks(vocabulary);
+  const u64 greatest = best_rank(logits, vocabulary, ranks, s);
+  const int best = ranks.id(greatest);
   // Nothing above negative infinity: token 0, as the engine's own choice.
-  if (greatest >> ID_BITS <= order_of(-infinity())) return 0;
+  if (greatest >> ranks.bits <= order_of(-infinity())) return 0;
   const float top = logits[best];
   if (sampling.temperature == 0.0f || top == infinity()) return best;
 
   const bool cuts = sampling.top_k != 0 || sampling.top_p < 1.0f;
-  Row row{logits, vocabulary, top, sampling.temperature, 0.0f, cuts, 0};
+  Row row{logits, vocabulary, ranks, top, sampling.temperature, 0.0f, cuts, 0};
   if (sampling.top_k != 0 && sampling.top_k < static_cast<unsigned>(vocabulary))
     row.last = first_beyond<Counts>(row, sampling.top_k - 1, s);
   if (sampling.top_p < 1.0f) {
@@ -179,14 +220,16 @@ DEVICE int choose(const float* logits, int vocabulary, const RowSampling& sampli
   row.least = sampling.min_p;
   const u64 sum = total<Masses>(row, s);
   const double target = uniform(sampling.seed, sampling.position) * static_cast<double>(sum);
-  return id_of(first_beyond<Masses>(row, min(static_cast<u64>(target), sum - 1), s));
+  return ranks.id(first_beyond<Masses>(row, min(static_cast<u64>(target), sum - 1), s));
 }
 
 KERNEL(512, 2, sample, SampleArguments) {
-  SHARED(u64, bins, BINS);
+  SHARED(unsigned, low, BINS);
+  SHARED(unsigned, high, BINS);
+  SHARED(u64, warps, THREADS / 32);
   SHARED(u64, result, 2);
-  Scratch scratch{bins, result};
+  Scratch scratch{low, high, warps, result};
   const int row = blockIdx.x;
-  const int token = choose(a.logits + static_cast<i64>(row) * a.vocabulary, a.vocabulary, a.sampling[row], scratch);
+  const int token = choose(a.logits + static_cast<i64>(row) * a.stride, a.vocabulary, a.sampling[row], scratch);
   if (threadIdx.x == 0) a.tokens[row] = token;
 }

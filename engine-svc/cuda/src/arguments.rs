@@ -313,7 +313,7 @@ impl RowSampling {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
-    /// `[rows][vocabulary]`.
+    /// `[rows]`, `stride` apart.
     pub logits: DevicePtr<f32>,
     /// `[rows]`.
     pub sampling: DevicePtr<RowSampling>,
@@ -321,6 +321,6 @@ pub struct Sample {
     pub tokens: DevicePtr<i32>,
     /// At most 2²⁴.
     pub vocabulary: i32,
-    /// 0.
-    pub reserved: i32,
+    /// At least the vocabulary; what is beyond is not read.
+    pub stride: i32,
 }

@@ -11,7 +11,7 @@ use crate::launch::Launch;
 #[error("{0}")]
 pub struct BoardError(pub String);
 
-/// `out = in · weightᵀ + bias`, rows of 16-bit numbers.
+/// `out = in · weightᵀ + bias`, rows of 16-bit numbers; with `gelu_tanh` the GELU of that, in its tanh form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Product {
     /// `[rows][outputs]`, in 32 bits with `wide_out`.
@@ -24,6 +24,8 @@ pub struct Product {
     pub weight: u64,
     /// `[outputs]`; not with `wide_out`.
     pub bias: Option<u64>,
+    /// Only with a bias.
+    pub gelu_tanh: bool,
     /// Rows.
     pub rows: usize,
     /// Columns of the output.
@@ -65,7 +67,8 @@ pub trait Board: Send {
     /// When there is not enough.
     fn alloc(&mut self, bytes: usize) -> Result<u64, BoardError>;
 
-    /// Writes to memory at once: nothing queued uses it yet.
+    /// Writes to memory that nothing queued uses. What is queued later sees it once [`Board::synchronize`] was called:
+    /// the copy need not be over before.
     ///
     /// # Errors
     /// When the board failed.
@@ -73,6 +76,12 @@ pub trait Board: Send {
     /// # Safety
     /// There is memory for `bytes` at `to`.
     unsafe fn write(&mut self, to: u64, bytes: &[u8]) -> Result<(), BoardError>;
+
+    /// Waits for everything that was written or queued.
+    ///
+    /// # Errors
+    /// When any of it failed.
+    fn synchronize(&mut self) -> Result<(), BoardError>;
 
     /// Queues a kernel.
     ///

@@ -103,6 +103,10 @@ impl Board for GpuBoard {
         memory.write((to - start) as usize, bytes).map_err(failed)
     }
 
+    fn synchronize(&mut self) -> Result<(), BoardError> {
+        self.gpu.synchronize().map_err(failed)
+    }
+
     unsafe fn launch<A: Arguments>(&mut self, launch: &Launch, arguments: &A) -> Result<(), BoardError> {
         // SAFETY: the caller vouches for it.
         unsafe { self.modules[&launch.family].launch(&self.stream, launch, arguments) }

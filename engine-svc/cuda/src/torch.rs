@@ -67,9 +67,11 @@ struct RawProduct {
     inputs: i64,
     f16: i32,
     wide_out: i32,
+    gelu_tanh: i32,
+    reserved: i32,
 }
 
-const _: () = assert!(size_of::<RawProduct>() == 64);
+const _: () = assert!(size_of::<RawProduct>() == 72);
 
 struct Functions {
     error: Symbol<unsafe extern "C" fn() -> *const c_char>,
@@ -135,6 +137,8 @@ impl Torch {
             inputs: product.inputs as i64,
             f16: i32::from(number == Number::F16),
             wide_out: i32::from(product.wide_out),
+            gelu_tanh: i32::from(product.gelu_tanh),
+            reserved: 0,
         };
         // SAFETY: the caller vouches for the addresses.
         let code = unsafe { (self.0.functions.multiply)(self.0.handle, &raw) };

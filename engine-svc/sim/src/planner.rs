@@ -4,12 +4,14 @@
 //! - [`sequence`]: what a sequence is, and when it ends
 //! - [`forward`]: a planned forward and what became of its rows
 //! - `prefill`, `decode`, `draft`: how each kind of row is chosen
+//! - `ahead`: the block for the token after the next one
 //! - `preempt`: who gives way when the pool runs dry
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::kv::{KvPool, pool::IntegrityError, pool::PrefixHash};
 
+mod ahead;
 mod decode;
 mod draft;
 pub mod forward;
@@ -62,7 +64,6 @@ pub struct Planner {
     /// Sequences that have begun and not ended.
     active: usize,
     next_age: u64,
-    holding: bool,
 }
 
 #[derive(Debug)]
@@ -85,7 +86,6 @@ impl Planner {
             pending: HashMap::new(),
             active: 0,
             next_age: 0,
-            holding: false,
         }
     }
 
@@ -97,11 +97,6 @@ impl Planner {
     /// Changes the limits from the next forward on.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
-    }
-
-    /// From now on the inbox is left as it is (draining): what has begun finishes, nothing begins.
-    pub fn hold_inbox(&mut self) {
-        self.holding = true;
     }
 
     /// Puts a batch at the end of the inbox. The caller chooses ids that no sequence in the engine has.
@@ -144,6 +139,8 @@ impl Planner {
         if kind != ForwardKind::Decode {
             self.add_prefill_rows(&mut plan, may_run);
         }
+        // Last: every row of the plan has its blocks by now.
+        self.look_ahead(&plan);
         let nothing = plan.rows.is_empty() && plan.preempted.is_empty();
         (!nothing).then_some(plan)
     }
@@ -200,6 +197,13 @@ impl Planner {
     /// The pool's books.
     pub fn kv(&self) -> &KvPool {
         &self.kv
+    }
+
+    /// Blocks that may be promised to others: those free, less what prompts that left the inbox have yet to take.
+    pub fn free_to_promise(&self) -> usize {
+        let missing = |seq: &Sequence| self.kv.blocks_for(seq.prompt_len).saturating_sub(seq.table.len());
+        let prompts = self.prefilling.iter().filter_map(|&id| self.sequence(id));
+        self.kv.free().saturating_sub(prompts.map(missing).sum())
     }
 
     /// Sequences that have begun and not ended.

@@ -4,6 +4,7 @@
 //! belongs to which sequence, and how many positions of it are filled. `cpu` computes, `sim` adds up a cost model.
 
 use firstlight_proto::vocabulary::fingerprint;
+use firstlight_sim::planner::ForwardKind;
 
 use crate::sample::Sampling;
 use crate::weights::{LoadError, WeightSource};
@@ -38,10 +39,16 @@ pub trait Backend: Send {
         rows
     }
 
-    /// Time of the forwards whose tokens the last call of [`Backend::forward`] brought, by the device's own clock,
-    /// ns; 0 where it has none.
-    fn device_ns(&self) -> u64 {
-        0
+    /// Rows of the prompts to run before serving, each number in a forward of its own, besides a short one: sizes for
+    /// which something is set up when they come first.
+    fn warm_up_rows(&self) -> &[usize] {
+        &[]
+    }
+
+    /// What the device executed to bring the tokens of the last call of [`Backend::forward`]; nothing where it has no
+    /// clock of its own.
+    fn device_forwards(&self) -> &[DeviceForward] {
+        &[]
     }
 
     /// Copies the keys and values of block `from` over those of block `to` (copy-on-write of a shared block).
@@ -49,6 +56,17 @@ pub trait Backend: Send {
     /// # Panics
     /// When either block lies outside the pool.
     fn copy_block(&mut self, from: u32, to: u32);
+}
+
+/// One execution on a device, by its own clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceForward {
+    /// What it executed; never both kinds.
+    pub kind: ForwardKind,
+    /// Its rows, padding included: sequences that decode, or tokens of prompts.
+    pub rows: usize,
+    /// How long it took, without what it waited for others.
+    pub ns: u64,
 }
 
 /// Neighbouring positions of one sequence, executed in one forward.
@@ -59,7 +77,8 @@ pub struct Chunk<'a> {
     /// Position of `tokens[0]`: as many positions have their keys and values in `blocks` already, or get them from
     /// chunks before this one.
     pub start: usize,
-    /// Block table: `blocks[i]` holds positions `i * block_tokens ..`. Covers `start + tokens.len()` positions.
+    /// Block table: `blocks[i]` holds positions `i * block_tokens ..`. Covers `start + tokens.len()` positions; a block
+    /// of the pool behind those is the sequence's own too, and a backend may write the token after these there.
     pub blocks: &'a [u32],
     /// How to sample after the last token; `None` where more of the prompt is to come.
     pub sample: Option<&'a Sampling>,

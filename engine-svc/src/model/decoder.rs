@@ -92,17 +92,18 @@ impl<D: Ops> Layer<D> {
 
     fn mlp(&self, ops: &mut D, mlp: Mlp, b: &mut Buffers<D>) {
         ops.normalize(&self.mlp_norm, &mut b.x, &mut b.normed);
-        ops.multiply(&self.up, &b.normed, &mut b.up);
         let activated = match mlp {
             Mlp::GatedSilu => {
+                ops.multiply(&self.up, &b.normed, &mut b.up);
                 ops.silu_mul(&b.up, &mut b.activated);
                 &b.activated
             }
             Mlp::GeluTanh => {
-                ops.gelu_tanh(&mut b.up);
+                ops.multiply_gelu_tanh(&self.up, &b.normed, &mut b.up);
                 &b.up
             }
             Mlp::GeluErf => {
+                ops.multiply(&self.up, &b.normed, &mut b.up);
                 ops.gelu_erf(&mut b.up);
                 &b.up
             }

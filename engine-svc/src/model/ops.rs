@@ -76,6 +76,12 @@ pub trait Ops {
     /// `y = x·Wᵀ + b`.
     fn multiply(&mut self, weights: &Self::Linear, x: &Self::Buffer, y: &mut Self::Buffer);
 
+    /// `y = gelu(x·Wᵀ + b)`, GELU in its tanh form.
+    fn multiply_gelu_tanh(&mut self, weights: &Self::Linear, x: &Self::Buffer, y: &mut Self::Buffer) {
+        self.multiply(weights, x, y);
+        self.gelu_tanh(y);
+    }
+
     /// `y += x·Wᵀ + b`, at the latest when `y` is normalized.
     fn multiply_add(&mut self, weights: &Self::Linear, x: &Self::Buffer, y: &mut Self::Buffer);
 

@@ -13,8 +13,12 @@ use firstlight_proto::{
     clock::Stamp,
     error::Failure,
     inject::{Injections, Segment},
-    v1::{Open, ProbeClockRequest, SchedulerMessage, engine_server::Engine, scheduler_message::Message},
+    v1::{
+        Open, ProbeClockRequest, SchedulerMessage, SetLimits, engine_server::Engine,
+        scheduler_message::Message,
+    },
 };
+use firstlight_sim::planner::Limits;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
@@ -144,7 +148,7 @@ impl Reader {
     }
 
     async fn open(&mut self, attachment: u64, open: Open) -> Result<(), Status> {
-        let limits = open.limits.map(|limits| validate::limits(limits, &self.bounds)).transpose()?;
+        let limits = open.limits.map(|limits| self.limits(limits)).transpose()?;
         tracing::info!(attachment = self.key.0, scheduler = open.scheduler, "attached");
         // Set once: this is the only writer, and it runs once.
         let _ = self.attachment.set(attachment);
@@ -153,6 +157,17 @@ impl Reader {
             self.commands.send(self.identity.clock.now(), attach).await;
         }
         Ok(())
+    }
+
+    fn limits(&self, limits: SetLimits) -> Result<Limits, Failure> {
+        if limits.decode_first && self.bounds.mixed {
+            // Ending the stream for it would drop its sequences, now and after every attempt to attach again.
+            tracing::warn!(
+                attachment = self.key.0,
+                "decode_first means nothing to mixed forwards; it stays off"
+            );
+        }
+        validate::limits(limits, &self.bounds)
     }
 
     async fn take(&mut self, received: Stamp, message: Option<Message>) -> Result<(), Status> {
@@ -168,7 +183,7 @@ impl Reader {
                 Command::Admit { key, seq: admit.seq, received, sequences: checked.collect() }
             }
             Some(Message::Cancel(cancel)) => Command::Cancel { key, handles: cancel.handles },
-            Some(Message::SetLimits(limits)) => Command::SetLimits(validate::limits(limits, &self.bounds)?),
+            Some(Message::SetLimits(limits)) => Command::SetLimits(self.limits(limits)?),
             Some(Message::Open(_)) => return Err(invalid("message", "this stream is open already")),
             None => return Err(invalid("message", "empty, or from a newer scheduler")),
         };

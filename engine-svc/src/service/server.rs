@@ -166,7 +166,7 @@ impl Live {
     /// Starts the step loop on `backend`; from now on schedulers may attach.
     ///
     /// # Errors
-    /// When the loop's thread cannot be started.
+    /// When the loop's thread cannot be started, or the backend does not run.
     pub async fn ready(self, backend: Box<dyn Backend>) -> anyhow::Result<Ready> {
         let (model, kv) = (backend.info().clone(), backend.kv());
         let shape = Shape {
@@ -207,7 +207,7 @@ impl Live {
             blocked: self.blocked.clone(),
         };
         let bounds = Bounds::new(&model, kv, self.config.mixed);
-        let (step, loop_end) = step::spawn(config, backend).context("step loop")?;
+        let (step, loop_end) = step::start(config, backend).await?;
         // Set once: `ready` consumes the only `Live` there is.
         let _ = self.loaded.set(Loaded { step: step.clone(), bounds });
         set(&self.health, &[health::READY, ""], &[]).await;

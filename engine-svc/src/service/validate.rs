@@ -46,22 +46,18 @@ pub fn sequence(sequence: v1::Sequence, bounds: &Bounds) -> Result<(Admission, N
     check(&sequence, bounds).and_then(|()| convert(sequence)).map_err(|failure| (handle, failure))
 }
 
-/// Turns limits from the wire into the planner's.
+/// Turns limits from the wire into the planner's. Mixed forwards have no decode to put first: `decode_first` is off
+/// with them, whoever asks for it.
 ///
 /// # Errors
-/// The first limit out of range, and `decode_first` on an engine with mixed forwards.
+/// The first limit out of range.
 pub fn limits(limits: v1::SetLimits, bounds: &Bounds) -> Result<Limits, Failure> {
     at_least_one("max_batch_size", limits.max_batch_size)?;
     at_least_one("step_prefill_tokens", limits.step_prefill_tokens)?;
-    if limits.decode_first && bounds.mixed {
-        let reason = "this engine mixes prompt and decode rows in one forward, so neither comes first; \
-                      start it without --mixed";
-        return Err(Failure::Invalid { field: "decode_first", reason: reason.to_owned() });
-    }
     Ok(Limits {
         max_batch_size: limits.max_batch_size as usize,
         step_prefill_tokens: limits.step_prefill_tokens as usize,
-        decode_first: limits.decode_first,
+        decode_first: limits.decode_first && !bounds.mixed,
     })
 }
 
@@ -188,10 +184,10 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_zero_and_decode_first_with_mixed_forwards_are_refused() {
+    fn limits_of_zero_are_refused_and_decode_first_is_off_with_mixed_forwards() {
         let good = v1::SetLimits { max_batch_size: 8, step_prefill_tokens: 64, decode_first: true };
         assert!(limits(good, &BOUNDS).unwrap().decode_first);
         assert!(limits(v1::SetLimits { max_batch_size: 0, ..good }, &BOUNDS).is_err());
-        assert!(limits(good, &Bounds { mixed: true, ..BOUNDS }).is_err());
+        assert!(!limits(good, &Bounds { mixed: true, ..BOUNDS }).unwrap().decode_first);
     }
 }

@@ -11,7 +11,11 @@ use firstlight_sim::planner::{BatchId, End, Limits, SeqId};
 use tonic::Status;
 
 use super::{
-    AttachmentKey, Outgoing, attachment::Attachment, command::Arrival, run::StepLoop, running::Running,
+    AttachmentKey, Outgoing,
+    attachment::Attachment,
+    command::Arrival,
+    run::{Phase, StepLoop},
+    running::Running,
 };
 
 /// Sequences one attachment may have in the engine, inbox included: far above any sensible credit, and a bound on
@@ -24,13 +28,16 @@ impl StepLoop {
             self.planner.set_limits(limits);
         }
         let hello = v1::Hello {
-            free_blocks: self.planner.kv().free() as u32,
+            free_blocks: self.planner.free_to_promise() as u32,
             limits: Some(to_wire(self.planner.limits())),
             ..self.config.hello.clone()
         };
         if outgoing.send(self.config.clock.now(), Message::Hello(hello)).is_ok() {
             self.attachments.insert(key, Attachment::new(outgoing));
             self.metrics.counts.attachments_total += 1;
+            if self.phase == Phase::Draining {
+                self.tell_draining(key);
+            }
         }
         self.report_counts();
     }
@@ -71,9 +78,10 @@ impl StepLoop {
         if let Some(attachment) = self.attachments.get_mut(&key) {
             attachment.batch_arrived(id, seq, batch.len());
         }
-        match batch.is_empty() {
-            true => self.send_begun(key),
-            false => self.planner.admit(id, batch),
+        match self.phase {
+            _ if batch.is_empty() => self.send_begun(key),
+            Phase::Draining => self.hand_back(),
+            Phase::Serving | Phase::Stopped => self.planner.admit(id, batch),
         }
     }
 
@@ -85,17 +93,21 @@ impl StepLoop {
     }
 
     pub(super) fn cancel(&mut self, key: AttachmentKey, handles: &[u32]) {
-        let Some(attachment) = self.attachments.get(&key) else { return };
-        let ids: Vec<SeqId> = handles.iter().filter_map(|h| attachment.handles.get(h).copied()).collect();
-        if ids.is_empty() {
-            return;
-        }
-        for id in ids {
+        let mut ended = false;
+        for handle in handles {
+            // Looked up one by one: a handle that is named twice has ended by the second time.
+            let attachment = self.attachments.get(&key);
+            let Some(&id) = attachment.and_then(|attachment| attachment.handles.get(handle)) else {
+                continue;
+            };
             self.planner.cancel(id);
             self.metrics.counts.cancels += 1;
             self.finish(id, None, End::Cancelled);
+            ended = true;
         }
-        self.publish(&v1::Step::default());
+        if ended {
+            self.publish(&v1::Step::default());
+        }
     }
 
     /// Aborts the attachment's sequences and frees their blocks; the stream ends with `status`.

@@ -8,12 +8,14 @@ use firstlight_proto::{
 };
 use firstlight_sim::planner::{BatchId, End, SeqId};
 
-use super::{Outgoing, outgoing::NotTaken};
+use super::Outgoing;
 
 /// An attached stream, its sequences, and the rows of its next `Step`.
 #[derive(Debug)]
 pub(super) struct Attachment {
     pub(super) outgoing: Outgoing,
+    /// A message was not taken: nothing more is sent, and the loop detaches it as soon as it holds no plan.
+    pub(super) lost: bool,
     pub(super) handles: HashMap<u32, SeqId>,
     /// Batches of which `Begun` was not sent, in order.
     batches: VecDeque<Waiting>,
@@ -45,6 +47,7 @@ impl Attachment {
     pub(super) fn new(outgoing: Outgoing) -> Self {
         Self {
             outgoing,
+            lost: false,
             handles: HashMap::new(),
             batches: VecDeque::new(),
             last_seq: 0,
@@ -97,11 +100,18 @@ impl Attachment {
         self.rows.first_tokens.push(FirstToken { handle, timeline: Some(timeline) });
     }
 
+    /// Hands a message to the stream.
+    pub(super) fn send(&mut self, made: Stamp, message: Message) {
+        if !self.lost {
+            self.lost = self.outgoing.send(made, message).is_err();
+        }
+    }
+
     /// Sends the next `Step`: `report` says what the forward did, the rows are this attachment's own. Without rows
     /// a congested attachment is spared the message: the next one carries the same counts, newer.
-    pub(super) fn publish(&mut self, made: Stamp, report: &Step) -> Result<(), NotTaken> {
+    pub(super) fn publish(&mut self, made: Stamp, report: &Step) {
         if self.rows.handles.is_empty() && self.outgoing.is_congested() {
-            return Ok(());
+            return;
         }
         let rows = std::mem::take(&mut self.rows);
         let step = Step {
@@ -112,7 +122,7 @@ impl Attachment {
             last_seq: self.last_seq,
             ..report.clone()
         };
-        self.outgoing.send(made, Message::Step(step))
+        self.send(made, Message::Step(step));
     }
 }
 

@@ -51,7 +51,7 @@ pub enum Command {
         /// What the stream ends with; `None` when it ended well, or is gone.
         status: Option<Status>,
     },
-    /// Finish what has begun, begin nothing, then end.
+    /// Finish what has begun, hand back what has not, then end.
     Drain,
     /// End now.
     Stop,

@@ -121,11 +121,14 @@ impl StepLoop {
             ForwardKind::Prefill | ForwardKind::Mixed => rows,
         };
         self.metrics.forward(plan, bucket, end.since(start));
+        let on_device = self.backend.device_forwards();
+        self.metrics.device(on_device);
+        let device_ns = on_device.iter().map(|forward| forward.ns as i64).sum();
         self.publish(&v1::Step {
             kind: forward_kind(plan.kind).into(),
             start_ns: start.ns(),
             end_ns: end.ns(),
-            device_ns: self.backend.device_ns() as i64,
+            device_ns,
             rows: rows as u32,
             bucket: bucket as u32,
             prefill_rows: load.prefill_rows as u32,
@@ -140,7 +143,7 @@ impl StepLoop {
     /// Sends every attachment its rows, with the counts as they are now.
     pub(super) fn publish(&mut self, step: &v1::Step) {
         let report = v1::Step {
-            free_blocks: self.planner.kv().free() as u32,
+            free_blocks: self.planner.free_to_promise() as u32,
             active: self.planner.active() as u32,
             prefilling: self.planner.prefilling() as u32,
             ..step.clone()
@@ -148,25 +151,26 @@ impl StepLoop {
         // First, so that whoever has read the message can scrape what it says.
         self.report_counts();
         let made = self.config.clock.now();
-        let full: Vec<AttachmentKey> = self
-            .attachments
-            .iter_mut()
-            .filter_map(|(&key, attachment)| attachment.publish(made, &report).is_err().then_some(key))
-            .collect();
-        for key in full {
-            self.overflow(key);
-        }
+        self.attachments.values_mut().for_each(|attachment| attachment.publish(made, &report));
     }
 
     pub(super) fn send(&mut self, key: AttachmentKey, message: Message) {
         let made = self.config.clock.now();
-        let taken = self.attachments.get(&key).is_none_or(|a| a.outgoing.send(made, message).is_ok());
-        if !taken {
-            self.overflow(key);
+        if let Some(attachment) = self.attachments.get_mut(&key) {
+            attachment.send(made, message);
         }
     }
 
-    pub(super) fn overflow(&mut self, key: AttachmentKey) {
+    /// Detaches the attachments that took no more messages. Their sequences may be rows of a plan or a batch on its
+    /// way to the planner, so sending only notes them, and this is called where the loop holds neither.
+    pub(super) fn detach_lost(&mut self) {
+        let lost = self.attachments.iter().filter(|(_, attachment)| attachment.lost);
+        for key in lost.map(|(&key, _)| key).collect::<Vec<_>>() {
+            self.give_up(key);
+        }
+    }
+
+    fn give_up(&mut self, key: AttachmentKey) {
         let gone = self.attachments.get(&key).is_some_and(|attachment| attachment.outgoing.is_closed());
         let status = (!gone).then(slow_reader);
         self.detach(key, status);
@@ -187,7 +191,7 @@ impl StepLoop {
             }
         }
         for key in stalled {
-            self.overflow(key);
+            self.give_up(key);
         }
     }
 

@@ -37,11 +37,11 @@ pub(super) struct StepLoop {
     pub(super) next_batch: u64,
     pub(super) decode_first: DecodeFirstClock,
     pub(super) metrics: EngineMetrics,
-    phase: Phase,
+    pub(super) phase: Phase,
 }
 
 #[derive(PartialEq)]
-enum Phase {
+pub(super) enum Phase {
     Serving,
     Draining,
     Stopped,
@@ -78,11 +78,12 @@ impl StepLoop {
             }
             for &kind in self.planner.step() {
                 ran |= self.forward(kind)?;
+                self.detach_lost();
                 self.take_commands();
             }
             self.metrics.counts.steps += u64::from(ran);
             self.end_stalled();
-            if self.phase == Phase::Draining && self.planner.active() == 0 && self.planner.prefilling() == 0 {
+            if self.phase == Phase::Draining && self.planner.is_idle() {
                 self.phase = Phase::Stopped;
             }
         }
@@ -129,16 +130,14 @@ impl StepLoop {
             Command::Cancel { key, handles } => self.cancel(key, &handles),
             Command::SetLimits(limits) => self.planner.set_limits(limits),
             Command::Detach { key, status } => self.detach(key, status),
-            Command::Drain => {
-                self.planner.hold_inbox();
-                self.phase = Phase::Draining;
-            }
+            Command::Drain => self.drain(),
             Command::Stop => self.phase = Phase::Stopped,
             Command::Inspect(reply) => {
                 // The asker may have given up.
                 let _ = reply.send(self.snapshot());
             }
         }
+        self.detach_lost();
     }
 
     /// One forward of `kind`, if there is something to run.

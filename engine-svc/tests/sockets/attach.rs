@@ -1,4 +1,6 @@
-use firstlight_proto::v1::{ProbeClockRequest, RowEnd, engine_message::Message, scheduler_message};
+use firstlight_proto::v1::{
+    ProbeClockRequest, RowEnd, SetLimits, engine_message::Message, scheduler_message,
+};
 use tonic::{Code, transport::Endpoint};
 
 use crate::harness::{Engine, LIMITS, Scheduler, Setup, forwards_of, sequence};
@@ -160,10 +162,25 @@ async fn a_stream_that_breaks_the_protocol_is_ended_with_the_reason() {
 async fn limits_apply_from_the_next_forward_on() {
     let engine = Engine::start(Setup::default()).await;
     let (mut scheduler, _) = Scheduler::attach(&engine, 1).await;
-    let limits = firstlight_proto::v1::SetLimits { max_batch_size: 2, ..LIMITS };
+    let limits = SetLimits { max_batch_size: 2, ..LIMITS };
     scheduler.send(scheduler_message::Message::SetLimits(limits)).await;
     scheduler.admit(1, (1..6).map(|handle| sequence(handle, 4, 10)).collect()).await;
     let (_, steps) = scheduler.outputs(&[1, 2, 3, 4, 5]).await;
     let decode = firstlight_proto::v1::ForwardKind::Decode as i32;
     assert!(steps.iter().filter(|step| step.kind == decode).all(|step| step.rows <= 2));
+}
+
+#[tokio::test]
+async fn decode_first_ends_no_stream_of_an_engine_with_mixed_forwards() {
+    let engine = Engine::start(Setup { mixed: true, cost: forwards_of(5), ..Setup::default() }).await;
+    let limits = SetLimits { decode_first: true, ..LIMITS };
+    let mut scheduler = Scheduler::dial(Endpoint::from_shared(engine.url.clone()).unwrap(), 1).await.unwrap();
+    scheduler.open(Some(limits)).await;
+    match scheduler.next().await.unwrap() {
+        Message::Hello(hello) => assert_eq!((hello.mixed, hello.limits), (true, Some(LIMITS))),
+        other => panic!("not greeted but told {other:?}"),
+    }
+    scheduler.admit(1, vec![sequence(1, 10, 20)]).await;
+    scheduler.send(scheduler_message::Message::SetLimits(limits)).await;
+    assert_eq!(scheduler.outputs(&[1]).await.0[&1].tokens.len(), 20);
 }

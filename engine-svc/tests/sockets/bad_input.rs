@@ -1,6 +1,6 @@
 use firstlight_proto::v1::{RowEnd, Sampling, Sequence, engine_message::Message};
 
-use crate::harness::{Engine, Scheduler, Setup, sequence};
+use crate::harness::{Engine, Scheduler, Setup, forwards_of, sequence};
 
 #[tokio::test]
 async fn a_bad_sequence_is_rejected_with_its_kind_and_reason_and_the_engine_goes_on() {
@@ -70,5 +70,49 @@ async fn a_handle_in_flight_is_not_taken_twice() {
         other => panic!("{other:?}"),
     }
     scheduler.cancel(&[1]).await;
+    engine.comes_to_rest().await;
+}
+
+#[tokio::test]
+async fn a_handle_named_twice_in_a_cancel_ends_once() {
+    let engine = Engine::start(Setup { cost: forwards_of(5), ..Setup::default() }).await;
+    let (mut scheduler, _) = Scheduler::attach(&engine, 1).await;
+    scheduler.admit(1, vec![sequence(1, 8, 4000), sequence(2, 8, 40)]).await;
+    while scheduler.next_step().await.handles.is_empty() {}
+    scheduler.cancel(&[1, 1, 77, 1]).await;
+    scheduler.cancel(&[1]).await;
+    let outputs = scheduler.outputs(&[1, 2]).await.0;
+    assert_eq!((outputs[&1].end, outputs[&2].end), (Some(RowEnd::Cancelled), Some(RowEnd::Length)));
+    engine.comes_to_rest().await;
+}
+
+#[tokio::test]
+async fn a_handle_named_over_and_over_in_a_batch_is_taken_once() {
+    let engine = Engine::start(Setup { cost: forwards_of(5), ..Setup::default() }).await;
+    let (mut scheduler, _) = Scheduler::attach(&engine, 1).await;
+    scheduler.admit(1, vec![sequence(1, 8, 40); 4]).await;
+    scheduler.admit(2, vec![sequence(1, 8, 40); 2]).await;
+    let mut rejected = 0;
+    let mut end = None;
+    while end.is_none() {
+        match scheduler.next().await.unwrap() {
+            Message::Rejected(_) => rejected += 1,
+            Message::Step(step) => end = step.ends.into_iter().find(|&end| end != RowEnd::None as i32),
+            _ => {}
+        }
+    }
+    assert_eq!((rejected, end), (5, Some(RowEnd::Length as i32)));
+    engine.comes_to_rest().await;
+}
+
+#[tokio::test]
+async fn batches_numbered_alike_both_run() {
+    let engine = Engine::start(Setup::default()).await;
+    let (mut scheduler, _) = Scheduler::attach(&engine, 1).await;
+    for (seq, handle) in [(3, 1), (3, 2), (0, 3), (u64::MAX, 4)] {
+        scheduler.admit(seq, vec![sequence(handle, 8, 10)]).await;
+    }
+    let outputs = scheduler.outputs(&[1, 2, 3, 4]).await.0;
+    assert!(outputs.values().all(|output| output.tokens.len() == 10));
     engine.comes_to_rest().await;
 }

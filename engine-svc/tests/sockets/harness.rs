@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use engine_svc::{
     backend::{
-        KvGeometry,
+        Backend, KvGeometry,
         sim::{SimBackend, SimConfig},
     },
     service::server::{Live, ServerConfig},
@@ -47,6 +47,20 @@ impl Default for Setup {
     }
 }
 
+impl Setup {
+    pub fn backend(&self) -> SimBackend {
+        SimBackend::new(SimConfig {
+            model_name: "sim".into(),
+            vocab_size: 1000,
+            context_length: 4096,
+            eos_id: 2,
+            eos_one_in: 0,
+            kv: KvGeometry { block_tokens: 16, blocks: self.blocks, block_bytes: 0 },
+            cost: self.cost.clone(),
+        })
+    }
+}
+
 /// Forwards of about this many milliseconds, whatever they hold.
 pub fn forwards_of(ms: u32) -> CostModel {
     let us = f64::from(ms) * 1e3;
@@ -71,6 +85,12 @@ pub struct Engine {
 
 impl Engine {
     pub async fn start(setup: Setup) -> Self {
+        let backend = setup.backend();
+        Self::with(setup, Box::new(backend)).await.unwrap()
+    }
+
+    /// With a backend that is not of `setup`.
+    pub async fn with(setup: Setup, backend: Box<dyn Backend>) -> anyhow::Result<Self> {
         let shutdown = Shutdown::default();
         let inject = setup.inject.iter().map(|text| text.parse::<Injection>().unwrap()).collect();
         let config = ServerConfig {
@@ -88,20 +108,11 @@ impl Engine {
             drop_spans: Share::default(),
             tells: true,
         };
-        let backend = SimBackend::new(SimConfig {
-            model_name: "sim".into(),
-            vocab_size: 1000,
-            context_length: 4096,
-            eos_id: 2,
-            eos_one_in: 0,
-            kv: KvGeometry { block_tokens: 16, blocks: setup.blocks, block_bytes: 0 },
-            cost: setup.cost,
-        });
-        let live = Live::listen(config, shutdown.clone()).await.unwrap();
-        let ready = live.ready(Box::new(backend)).await.unwrap();
+        let live = Live::listen(config, shutdown.clone()).await?;
+        let ready = live.ready(backend).await?;
         let (url, step) = (format!("http://{}", ready.addr()), ready.step().clone());
         let serving = tokio::spawn(ready.serve());
-        Self { url, step, shutdown, serving }
+        Ok(Self { url, step, shutdown, serving })
     }
 
     pub async fn snapshot(&self) -> Snapshot {

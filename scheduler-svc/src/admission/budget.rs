@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
 
+use firstlight_proto::error::quoted;
+
 use super::request::{Blocks, Class, Tokens};
 
 /// The limits in force. All of them may change at run time, all or nothing
@@ -176,7 +178,7 @@ impl FromStr for Policy {
     fn from_str(name: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|p| p.name() == name).ok_or_else(|| {
             let names = Self::ALL.map(Self::name).join(", ");
-            format!("policy {name:?} is none of {names}")
+            format!("policy {} is none of {names}", quoted(name))
         })
     }
 }
@@ -213,7 +215,7 @@ impl FromStr for KvPromise {
         [Self::Reserve, Self::Optimistic]
             .into_iter()
             .find(|p| p.name() == name)
-            .ok_or_else(|| format!("kv_promise {name:?} is none of reserve, optimistic"))
+            .ok_or_else(|| format!("kv_promise {} is none of reserve, optimistic", quoted(name)))
     }
 }
 

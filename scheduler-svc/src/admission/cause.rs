@@ -20,7 +20,7 @@ pub enum Cause {
     FairShare,
     /// No engine had credit since the request was queued.
     EngineBusy,
-    /// No engine is attached.
+    /// No engine is attached, all of them drain, or none of those that stay could ever hold the request.
     NoEngine,
 }
 

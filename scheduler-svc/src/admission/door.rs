@@ -6,6 +6,7 @@ use firstlight_proto::error::Failure;
 
 use super::{
     budget::Budget,
+    departed::RETURN_GRACE,
     engines::Engines,
     kv,
     request::{Request, Tokens},
@@ -27,6 +28,9 @@ pub enum Refused {
         /// When it is likely to be let in, from the measured drain rate.
         retry_after: Duration,
     },
+    /// It was queued, the engines that could hold it were lost, and none came back in time.
+    #[error("no engine that could hold it has come back for {} s", RETURN_GRACE.as_secs())]
+    EnginesGone,
     /// Policy `deadline`: its first token cannot come before its deadline.
     #[error("deadline cannot be met: short by {:.1} ms", short_by.as_secs_f64() * 1e3)]
     Deadline {
@@ -67,6 +71,9 @@ impl From<Refused> for Failure {
                 Self::NeverFits { limit, have, need, remedy: remedy.to_string() }
             }
             Refused::Full { retry_after, .. } => Self::Full { reason: refused.to_string(), retry_after },
+            Refused::EnginesGone => {
+                Self::Unavailable { reason: refused.to_string(), retry_after: RETURN_GRACE }
+            }
             Refused::Deadline { .. } => Self::Deadline(refused.to_string()),
         }
     }

@@ -29,6 +29,8 @@ pub(super) struct Engine {
     sent: VecDeque<Sent>,
     /// Blocks that all active requests can come to hold.
     worst: u64,
+    /// It takes no more rounds; what it has goes on.
+    draining: bool,
     /// Its place among those with credit; `None` without.
     rank: Option<Rank>,
 }
@@ -59,13 +61,19 @@ impl Engine {
             next_seq: 1,
             sent: VecDeque::new(),
             worst: 0,
+            draining: false,
             rank: None,
         }
     }
 
     /// Whether another round may be sent now.
     fn has_credit(&self, budget: &Budget) -> bool {
-        self.unbegun() < budget.admit_ahead as usize
+        !self.draining && self.unbegun() < budget.admit_ahead as usize
+    }
+
+    /// No more rounds from now on.
+    pub fn drain(&mut self) {
+        self.draining = true;
     }
 
     /// Rounds sent and not begun.
@@ -160,8 +168,14 @@ pub(super) struct Engines {
 }
 
 impl Engines {
-    pub fn len(&self) -> usize {
-        self.accounts.len()
+    /// Whether an engine is attached that takes requests.
+    pub fn any_open(&self) -> bool {
+        self.open().next().is_some()
+    }
+
+    /// Attached engines that do not drain.
+    fn open(&self) -> impl Iterator<Item = &Engine> {
+        self.accounts.values().filter(|engine| !engine.draining)
     }
 
     pub fn attach(&mut self, id: EngineId, geometry: Geometry, budget: &Budget) {
@@ -226,17 +240,17 @@ impl Engines {
         credited().find(can_hold).or_else(|| credited().next())
     }
 
-    /// Whether some attached engine could hold the request if it were empty; `None` when none is attached.
+    /// Whether some engine that takes requests could hold this one if it were empty; `None` when there is none.
     pub fn could_hold(&self, request: &Request, budget: &Budget) -> Option<bool> {
-        (self.len() > 0).then(|| self.accounts.values().any(|e| kv::fits(request, &e.geometry, budget)))
+        self.any_open().then(|| self.open().any(|e| kv::fits(request, &e.geometry, budget)))
     }
 
-    /// The largest request that some attached engine could hold: its positions, and that engine.
+    /// The largest request that some engine that takes requests could hold: its positions, and that engine.
     pub fn largest(&self, budget: &Budget) -> Option<(Tokens, &Geometry)> {
         let positions = |geometry: &Geometry| {
             let pool = u64::from(kv::pool(geometry, budget).0) * u64::from(geometry.block_size.0);
             Tokens(u32::try_from(pool).unwrap_or(u32::MAX).min(geometry.context.0))
         };
-        self.accounts.values().map(|e| (positions(&e.geometry), &e.geometry)).max_by_key(|(most, _)| *most)
+        self.open().map(|e| (positions(&e.geometry), &e.geometry)).max_by_key(|(most, _)| *most)
     }
 }

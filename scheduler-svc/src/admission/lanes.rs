@@ -27,6 +27,8 @@ pub(super) enum LaneName {
     Class(Class),
     /// A tenant's.
     Tenant(Tenant),
+    /// No one's turn comes here: requests that wait for an engine that could hold them.
+    Aside,
 }
 
 /// Place in the order of lanes: lowest first, compared from left to right.
@@ -126,9 +128,14 @@ impl Lanes {
         self.by_rank.first().map(|(rank, _)| *rank)
     }
 
-    /// Every lane, by rank.
+    /// Every lane whose turn comes, by rank.
     pub fn ids(&self) -> impl Iterator<Item = LaneId> + '_ {
         self.by_rank.iter().map(|(_, id)| *id)
+    }
+
+    /// The requests set aside, in the order in which they were.
+    pub fn aside<'a>(&'a self, book: &'a Book) -> impl Iterator<Item = Slot> + 'a {
+        self.find(LaneName::Aside).into_iter().flat_map(move |id| self.get(id).iter(book))
     }
 
     /// The lane of that name, if it holds a request.
@@ -141,8 +148,9 @@ impl Lanes {
         if let Some(id) = self.find(name) {
             return id;
         }
+        let by_deadline = self.by_deadline && name != LaneName::Aside;
         let queue =
-            if self.by_deadline { Queue::Deadline(ByDeadline::EMPTY) } else { Queue::Arrival(List::EMPTY) };
+            if by_deadline { Queue::Deadline(ByDeadline::EMPTY) } else { Queue::Arrival(List::EMPTY) };
         self.made += 1;
         let clock = CauseClock::new(cause, now);
         let (serial, rank) = (self.made, UNRANKED);
@@ -153,7 +161,9 @@ impl Lanes {
         });
         self.lanes[id.0 as usize] = Some(lane);
         self.by_name.insert(name, id);
-        self.by_rank.insert((UNRANKED, id));
+        if name != LaneName::Aside {
+            self.by_rank.insert((UNRANKED, id));
+        }
         id
     }
 

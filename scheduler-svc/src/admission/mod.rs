@@ -7,21 +7,24 @@
 //! ```text
 //! offer(now, request)    at the door: queued, or refused (never fits, full, deadline)
 //! withdraw(now, key)     cancel, deadline, disconnect: leaves at once
-//! observe(now, report)   from engines: attached, lost, begun, rejected, step
+//! observe(now, report)   from engines: attached, lost, draining, begun, rejected, step
 //! set_budget(now, …)     every limit, at run time
 //! plan(now)              after each of these, with the same `now`, until it gives no round
 //! turn_away(now)         after plan: what was queued but has become hopeless
 //! ```
 //!
-//! How a request gets in: [`door`] refuses what can never fit and what is too much; [`waiting`] puts it in
-//! a lane ([`lanes`]) and the [`ledger`] charges its wait; [`plan`] puts rounds together as the [`policy`]
-//! says, within the limits of the [`budget`], the [`engines`]' credit and [`kv`] blocks; [`observe`] keeps
-//! the engines' accounts. [`watch`] tells the owner how it stands, [`explain`](mod@explain) why a request waited.
+//! How a request gets in: [`door`] refuses what can never fit and what is too much; [`waiting`] puts it in a lane
+//! ([`lanes`]) and the [`ledger`] charges its wait; [`plan`] puts rounds together as the [`policy`] says, within the
+//! limits of the [`budget`], the [`engines`]' credit and [`kv`] blocks; [`observe`] keeps the engines' accounts. What
+//! fits only engines that are [`departed`] waits [`aside`]. [`watch`] tells the owner how it stands,
+//! [`explain`](mod@explain) why a request waited.
 
+mod aside;
 mod book;
 mod budget;
 mod cause;
 mod deadlines;
+mod departed;
 mod door;
 mod drain;
 mod engines;
@@ -43,6 +46,7 @@ use firstlight_proto::clock::Stamp;
 
 pub use budget::{Budget, BudgetError, KvPromise, Policy};
 pub use cause::{ByCause, Cause};
+pub use departed::RETURN_GRACE;
 pub use door::{NeverFits, Refused, Remedy};
 pub use explain::{Explanation, Holder, LostAttempt, Period, RequestState};
 pub use policy::adaptive::ControllerState;
@@ -51,7 +55,8 @@ pub use request::{Blocks, Class, Key, Request, Tenant, Tokens};
 pub use round::{Admitted, Round, Waited};
 pub use watch::{Dump, EngineState, Gauges, LaneState, Liveness};
 
-use book::{Book, Place, Slot};
+use book::{Book, Entry, Place, Slot};
+use departed::Departed;
 use drain::Drain;
 use engines::Engines;
 use history::{Attempt, Recent};
@@ -68,6 +73,9 @@ pub struct Admission {
     book: Book,
     waiting: Waiting,
     engines: Engines,
+    departed: Departed,
+    /// When the first of those set aside may have to be turned away.
+    aside_until: Option<Stamp>,
     active: u32,
     arrivals: u64,
     drain: Drain,
@@ -140,6 +148,8 @@ impl Admission {
             limits_version: 1,
             book: Book::new(),
             engines: Engines::default(),
+            departed: Departed::default(),
+            aside_until: None,
             active: 0,
             arrivals: 0,
             drain: Drain::new(now),
@@ -153,20 +163,28 @@ impl Admission {
         })
     }
 
-    /// Whether another request may wait; asked before a request costs anything, such as tokenizing it.
+    /// Whether as many requests wait as may.
+    pub fn is_full(&self) -> bool {
+        self.waiting.len() >= self.budget.max_pending as usize
+    }
+
+    /// Lets another request wait, or gives the one refused its place in the drain; asked once per request, before it
+    /// costs anything, such as tokenizing it.
     pub fn check_room(&mut self, now: Stamp) -> Result<(), Refused> {
-        let (pending, max_pending) = (self.waiting.len(), self.budget.max_pending);
-        if pending < max_pending as usize {
+        if !self.is_full() {
             return Ok(());
         }
+        let (pending, max_pending) = (self.waiting.len(), self.budget.max_pending);
         Err(Refused::Full { pending, max_pending, retry_after: self.drain.retry_after(now) })
     }
 
     /// Queues a request; `now` is its stamp 3.
     pub fn offer(&mut self, now: Stamp, request: Request) -> Result<Queued, Refused> {
         self.check_room(now)?;
-        if let Some(why) = self.hopeless(&request, request.prompt, now) {
-            return Err(why);
+        match self.hopeless(&request, request.prompt, now) {
+            Some(Refused::NeverFits(_)) if self.may_fit(&request, now) => {}
+            Some(why) => return Err(why),
+            None => {}
         }
         self.arrivals += 1;
         let slot = self.book.open(request, self.arrivals, now);
@@ -194,16 +212,21 @@ impl Admission {
     }
 
     /// Requests that were queued and cannot be served: policy `deadline` found that they cannot make it, or
-    /// no attached engine can ever hold them. Call after planning, and at [`next_expiry`](Self::next_expiry).
+    /// no engine could ever hold them, or those that could are gone. Call after planning, and at [`next_expiry`](Self::next_expiry).
     pub fn turn_away(&mut self, now: Stamp) -> Vec<TurnedAway> {
         if self.budget.policy == Policy::Deadline {
             self.turn_away_hopeless_heads(now);
         }
+        self.stop_waiting_aside(now);
         std::mem::take(&mut self.turned_away)
     }
 
-    /// When the head of the queue becomes hopeless if nothing happens before (policy `deadline`).
+    /// When someone becomes hopeless if nothing happens before: set aside, or at the head (policy `deadline`).
     pub fn next_expiry(&self) -> Option<Stamp> {
+        [self.aside_until, self.head_expiry()].into_iter().flatten().min()
+    }
+
+    fn head_expiry(&self) -> Option<Stamp> {
         if self.budget.policy != Policy::Deadline {
             return None;
         }
@@ -220,6 +243,9 @@ impl Admission {
     /// Puts another budget in force, all or nothing; its version.
     pub fn set_budget(&mut self, now: Stamp, budget: Budget) -> Result<u64, BudgetError> {
         budget.validate()?;
+        if budget.policy != self.budget.policy {
+            self.call_back(now, |_, _| true);
+        }
         let old = std::mem::replace(&mut self.budget, budget);
         let budget = &self.budget;
         self.engines.rank_all(budget);
@@ -229,11 +255,14 @@ impl Admission {
             self.waiting.rearrange(&mut self.book, budget.policy == Policy::Deadline, now, name);
         }
         if old.policy != budget.policy || old.step_prefill_tokens != budget.step_prefill_tokens {
-            self.controller = Controller::new(budget.step_prefill_tokens);
+            self.controller.restart(budget.step_prefill_tokens);
         }
         for lane in self.waiting.lanes.ids().collect::<Vec<_>>() {
             policy::rank(self, lane);
         }
+        self.call_back(now, Self::fits_an_engine);
+        // The blocks that a budget allows decide who is worth waiting for.
+        self.aside_until = self.aside_until.map(|_| now);
         self.budget_version += 1;
         self.limits_version += 1;
         Ok(self.budget_version)
@@ -301,19 +330,37 @@ impl Admission {
         short_by.map(|short_by| Refused::Deadline { short_by })
     }
 
-    fn turn_away_hopeless_heads(&mut self, now: Stamp) {
-        while self.waiting.lanes.next().is_some_and(|head| self.turn_away_if_hopeless(head, now)) {}
+    /// Whether some engine could hold the request if it were empty, or none is attached.
+    fn fits_an_engine(&self, request: &Request) -> bool {
+        self.engines.could_hold(request, &self.budget) != Some(false)
     }
 
-    /// Takes a pending request out if it has become hopeless; whether it has.
-    fn turn_away_if_hopeless(&mut self, slot: Slot, now: Stamp) -> bool {
-        let entry = self.book.get(slot);
-        let Some(why) = self.hopeless(&entry.request, entry.request.prompt + entry.generated, now) else {
-            return false;
-        };
+    /// Whether an engine that could hold the request may come back.
+    fn may_fit(&self, request: &Request, now: Stamp) -> bool {
+        self.departed.awaited_until(request, &self.budget).is_some_and(|until| now < until)
+    }
+
+    fn turn_away_hopeless_heads(&mut self, now: Stamp) {
+        while self.waiting.lanes.next().is_some_and(|head| self.clear_away_if_hopeless(head, now)) {}
+    }
+
+    /// Takes a pending request off its lane if it cannot be served as things are: out of the core, or aside when an
+    /// engine that could hold it may come back. Whether it has.
+    fn clear_away_if_hopeless(&mut self, slot: Slot, now: Stamp) -> bool {
+        let Entry { request, generated, .. } = self.book.get(slot);
+        let Some(why) = self.hopeless(request, request.prompt + *generated, now) else { return false };
+        let awaited = self.departed.awaited_until(request, &self.budget);
+        match (why, awaited) {
+            (Refused::NeverFits(_), Some(until)) if now < until => self.set_aside(slot, until, now),
+            (Refused::NeverFits(_), Some(_)) => self.turn_away_for(slot, Refused::EnginesGone, now),
+            _ => self.turn_away_for(slot, why, now),
+        }
+        true
+    }
+
+    fn turn_away_for(&mut self, slot: Slot, why: Refused, now: Stamp) {
         let key = self.book.key(slot);
         let waited = self.remove(now, slot);
         self.turned_away.push(TurnedAway { key, why, waited });
-        true
     }
 }

@@ -6,6 +6,7 @@ use super::{
     Admission,
     book::{Active, Place, Slot},
     budget::Policy,
+    engines::Engine,
     lanes::LaneName,
     policy,
     report::{End, EngineId, Forward, Loss, Report, Requeued, Row, Step},
@@ -20,9 +21,19 @@ impl Admission {
                 let requeued = self.lose(now, engine);
                 self.engines.attach(engine, geometry, &self.budget);
                 self.waiting.set_engine_attached(&mut self.book, true, now);
+                self.call_back(now, Self::fits_an_engine);
                 requeued
             }
             Report::Lost { engine } => self.lose(now, engine),
+            Report::Draining { engine } => {
+                // Whoever restarts it comes back with the like.
+                if let Some(leaving) = self.engines.get(engine) {
+                    self.departed.note(leaving.geometry, now);
+                }
+                self.engines.change(engine, &self.budget, Engine::drain);
+                self.engines_changed(now);
+                Vec::new()
+            }
             Report::Begun { engine, seq } => {
                 self.engines.change(engine, &self.budget, |engine| engine.begin(seq));
                 Vec::new()
@@ -35,12 +46,18 @@ impl Admission {
         }
     }
 
+    /// An engine has left, or takes no more: when none is left, everyone waits for the same.
+    fn engines_changed(&mut self, now: Stamp) {
+        self.waiting.set_engine_attached(&mut self.book, self.engines.any_open(), now);
+        self.call_back(now, Self::fits_an_engine);
+    }
+
     /// An attachment ended: its requests go back to the front, in order of arrival.
     fn lose(&mut self, now: Stamp, engine: EngineId) -> Vec<Requeued> {
         let Some(lost) = self.engines.detach(engine) else { return Vec::new() };
+        self.departed.note(lost.geometry, now);
         self.controller.forget(engine);
-        let attached = self.engines.len() > 0;
-        self.waiting.set_engine_attached(&mut self.book, attached, now);
+        self.engines_changed(now);
         let mut members: Vec<Slot> = lost.members.iter(&self.book).collect();
         self.active -= members.len() as u32;
         members.sort_unstable_by_key(|slot| std::cmp::Reverse(self.book.get(*slot).arrival));

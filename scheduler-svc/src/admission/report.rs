@@ -38,6 +38,11 @@ pub enum Report {
         /// Its id.
         engine: EngineId,
     },
+    /// The engine drains, for good: it is sent no more rounds, and what it has goes on.
+    Draining {
+        /// Who.
+        engine: EngineId,
+    },
     /// The round's first prompt row runs: its credit is free again.
     Begun {
         /// Who.
@@ -61,7 +66,7 @@ pub struct Step {
     pub engine: EngineId,
     /// Rows that produced tokens or ended.
     pub rows: Vec<Row>,
-    /// Blocks free after it (unused + evictable).
+    /// Blocks free after it (unused + evictable), less those that begun prompts have yet to take.
     pub free_blocks: Blocks,
     /// The last round that `free_blocks` includes.
     pub last_seq: u64,
@@ -85,7 +90,8 @@ pub struct Row {
 pub enum End {
     /// For good: length, EOS, stop token, cancelled or failed.
     Finished,
-    /// The pool ran dry: it is queued anew, at the front, with its tokens kept.
+    /// The pool ran dry, or it had not begun when the engine drained: it is queued anew, at the front, with its
+    /// tokens kept.
     Preempted,
 }
 
@@ -120,7 +126,7 @@ pub struct Requeued {
 pub enum Loss {
     /// Its engine went away.
     EngineLost,
-    /// Its engine needed the blocks.
+    /// Its engine needed the blocks, or drained before the attempt began.
     Preempted,
 }
 

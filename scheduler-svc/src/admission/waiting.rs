@@ -120,6 +120,23 @@ impl Waiting {
         lane
     }
 
+    /// Puts a request aside, to be charged `no_engine`; `waited` is the time by cause it brings along.
+    pub fn set_aside(&mut self, book: &mut Book, slot: Slot, waited: &ByCause, now: Stamp) {
+        self.lanes.find_or_make(LaneName::Aside, Cause::NoEngine, now);
+        self.join(book, slot, LaneName::Aside, At::Back, waited, now);
+        self.newcomers.pop();
+        self.follow(book, slot, Follow::Lane, now);
+        let pending = book.pending_mut(slot);
+        // It is behind no one.
+        (pending.headed, pending.judged) = (Some(now), Some(now));
+        self.charges.push(unlimited(Whose::Request(book.key(slot)), Some(Cause::NoEngine), now));
+    }
+
+    /// A request is no longer aside.
+    pub fn end_of_aside(&mut self, book: &Book, slot: Slot, now: Stamp) {
+        self.charges.push(unlimited(Whose::Request(book.key(slot)), None, now));
+    }
+
     /// Takes a request out of its lane. Its wait, and its lane if that still holds others (its head may
     /// have changed). The entry's place is the caller's to set.
     pub fn leave(&mut self, book: &mut Book, slot: Slot, now: Stamp) -> (Waited, Option<LaneId>) {
@@ -153,7 +170,7 @@ impl Waiting {
         }
     }
 
-    /// An engine is attached, or none is any more: closes what the last round charged.
+    /// An engine is attached that takes requests, or none is any more: closes what the last round charged.
     pub fn set_engine_attached(&mut self, book: &mut Book, attached: bool, now: Stamp) {
         if self.engine_attached == attached {
             return;

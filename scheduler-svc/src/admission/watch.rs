@@ -6,7 +6,7 @@ use super::{
     Admission,
     budget::Budget,
     cause::{ByCause, Cause},
-    lanes::LaneId,
+    lanes::{LaneId, LaneName},
     policy::adaptive::ControllerState,
     report::EngineId,
     request::{Blocks, Key, Request},
@@ -54,7 +54,7 @@ pub struct Dump {
     pub liveness: Liveness,
     /// Numbers of the core and of each engine.
     pub gauges: Gauges,
-    /// The lanes that are next to be served, in that order; at most [`Dump::LANES`].
+    /// The lanes that are next to be served, in that order, at most [`Dump::LANES`]; then the requests set aside.
     pub lanes: Vec<LaneState>,
 }
 
@@ -84,7 +84,7 @@ pub struct LaneState {
 pub struct Liveness {
     /// A request is pending.
     pub waiting: bool,
-    /// An engine is attached.
+    /// An engine is attached that takes requests.
     pub engine_attached: bool,
     /// An engine has credit.
     pub credit: bool,
@@ -133,7 +133,7 @@ impl Admission {
         });
         Liveness {
             waiting: head.is_some(),
-            engine_attached: self.engines.len() > 0,
+            engine_attached: self.engines.any_open(),
             credit: engine.is_some(),
             budget_free: fits,
             last_admission: self.last_admission,
@@ -153,11 +153,13 @@ impl Admission {
                 waited: self.waiting.waited(&self.book, head, now),
             })
         };
+        let lanes = &self.waiting.lanes;
+        let ids = lanes.ids().take(Dump::LANES).chain(lanes.find(LaneName::Aside));
         Dump {
             budget: self.budget.clone(),
             liveness: self.liveness(),
             gauges: self.gauges(now),
-            lanes: self.waiting.lanes.ids().take(Dump::LANES).filter_map(lane).collect(),
+            lanes: ids.filter_map(lane).collect(),
         }
     }
 }

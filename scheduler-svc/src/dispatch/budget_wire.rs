@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use firstlight_proto::{error::Failure, v1};
+use firstlight_proto::{
+    error::{Failure, quoted},
+    v1,
+};
 
 use super::budgets::ClassNames;
 use crate::admission::{Budget, BudgetError, Tokens};
@@ -42,7 +45,7 @@ pub fn apply(base: &Budget, change: &v1::Budget, classes: &mut ClassNames) -> Re
         for (name, weight) in &change.class_weights {
             let class = classes.intern(name).ok_or_else(|| Failure::Invalid {
                 field: "class_weights",
-                reason: format!("{name:?} is one class too many; at most {}", u16::MAX),
+                reason: format!("{} is one class too many; at most {}", quoted(name), u16::MAX),
             })?;
             next.class_weights.insert(class, *weight);
         }

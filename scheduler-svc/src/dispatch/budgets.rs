@@ -3,7 +3,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use firstlight_proto::{clock::Stamp, error::Failure, v1};
+use firstlight_proto::{
+    clock::Stamp,
+    error::{Failure, quoted},
+    v1,
+};
 
 use super::budget_wire;
 use crate::admission::{Budget, Class};
@@ -32,7 +36,7 @@ struct Lease {
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseError {
     /// One lease at a time.
-    #[error("lease {id} of {holder:?} is in force for another {remaining_ms} ms; one lease at a time")]
+    #[error("lease {id} of {} is in force for another {remaining_ms} ms; one lease at a time", quoted(.holder))]
     Taken {
         /// The lease in force.
         id: String,
@@ -42,7 +46,7 @@ pub enum LeaseError {
         remaining_ms: u64,
     },
     /// That lease has expired, was released or never was.
-    #[error("lease {0:?} is not in force (it may have expired); ask for a new one with an empty lease_id")]
+    #[error("lease {} is not in force (it may have expired); ask for a new one with an empty lease_id", quoted(.0))]
     Gone(String),
     /// The request itself is wrong.
     #[error(transparent)]
@@ -110,18 +114,18 @@ impl Budgets {
             let reason = format!("{ttl_ms} ms; 1 to {MAX_TTL_MS}");
             return Err(Failure::Invalid { field: "ttl_ms", reason }.into());
         }
-        self.expire(now);
-        let before = match &self.lease {
-            Some(lease) if lease.id == lease_id => Some(lease.clone()),
-            Some(lease) if lease_id.is_empty() => {
-                let remaining_ms = lease.expires.saturating_since(now).as_millis() as u64;
-                let (id, holder) = (lease.id.clone(), lease.holder.clone());
+        let mut next = self.clone();
+        // Of the copy only: after a refusal the end of a lease is still the timer's to find and to tell.
+        next.expire(now);
+        let before = match next.lease.take() {
+            Some(lease) if lease.id == lease_id => Some(lease),
+            Some(Lease { id, holder, expires, .. }) if lease_id.is_empty() => {
+                let remaining_ms = expires.saturating_since(now).as_millis() as u64;
                 return Err(LeaseError::Taken { id, holder, remaining_ms });
             }
             None if lease_id.is_empty() => None,
             _ => return Err(LeaseError::Gone(lease_id)),
         };
-        let mut next = self.clone();
         next.lease = Some(Lease {
             id: before.as_ref().map_or_else(|| uuid::Uuid::now_v7().to_string(), |lease| lease.id.clone()),
             holder: if holder.is_empty() {
@@ -238,6 +242,27 @@ mod tests {
         assert!(!b.expire(at(999)));
         assert!(b.expire(at(1_000)));
         assert_eq!(b.in_force().max_active_requests, 100);
+    }
+
+    #[test]
+    fn a_refusal_leaves_the_end_of_a_lease_to_the_timer() {
+        for refused in [ask(None, "another"), ask(active(0), "")] {
+            let mut b = budgets();
+            b.lease(ask(active(7), ""), at(0)).unwrap();
+            assert!(b.lease(refused, at(1_000)).is_err());
+            assert_eq!(b.in_force().max_active_requests, 7, "nobody has told the core of anything else");
+            assert_eq!(b.lease_expiry(), Some(at(1_000)));
+            assert!(b.expire(at(1_000)));
+            assert_eq!(b.in_force().max_active_requests, 100);
+        }
+    }
+
+    #[test]
+    fn a_new_lease_may_follow_at_the_moment_the_last_one_ends() {
+        let mut b = budgets();
+        let first = b.lease(ask(active(7), ""), at(0)).unwrap();
+        assert_ne!(b.lease(ask(active(8), ""), at(1_000)).unwrap(), first);
+        assert_eq!(b.in_force().max_active_requests, 8);
     }
 
     #[test]

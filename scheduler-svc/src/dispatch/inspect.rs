@@ -21,7 +21,7 @@ pub struct Served {
     pub vocab_size: u32,
     /// End-of-sequence tokens.
     pub eos_ids: Vec<u32>,
-    /// Engines attached.
+    /// Engines attached that take requests.
     pub engines: usize,
 }
 
@@ -99,8 +99,9 @@ impl Dispatch {
     /// Changes the base budget.
     ///
     /// # Errors
-    /// Names the field that is out of range.
+    /// Names the field that is out of range, or that an attached engine cannot follow.
     pub fn set_budget(&mut self, change: &v1::Budget) -> Result<v1::BudgetState, Failure> {
+        self.check_with_engines(change)?;
         self.budgets.set(change)?;
         Ok(self.budget_changed())
     }
@@ -113,6 +114,9 @@ impl Dispatch {
         &mut self,
         request: v1::LeaseBudgetRequest,
     ) -> Result<v1::LeaseBudgetResponse, LeaseError> {
+        if let Some(change) = &request.change {
+            self.check_with_engines(change)?;
+        }
         let holder = request.holder.clone();
         let lease_id = self.budgets.lease(request, self.now())?;
         tracing::info!(%lease_id, %holder, "budget leased");
@@ -127,6 +131,19 @@ impl Dispatch {
         self.budgets.release(lease_id)?;
         tracing::info!(%lease_id, "budget lease released");
         Ok(self.budget_changed())
+    }
+
+    /// Refuses what an attached engine cannot follow. One that attaches later is spared it
+    /// ([`tell_limits`](super::Attached::tell_limits)).
+    fn check_with_engines(&self, change: &v1::Budget) -> Result<(), Failure> {
+        let mixed = self.engines.values().find(|attached| attached.hello.mixed);
+        let Some(engine) = mixed.filter(|_| change.decode_first == Some(true)) else { return Ok(()) };
+        let reason = format!(
+            "engine {} mixes prompt and decode rows in one forward, so neither comes first; \
+             start it without --mixed",
+            engine.name
+        );
+        Err(Failure::Invalid { field: "decode_first", reason })
     }
 
     fn budget_changed(&mut self) -> v1::BudgetState {
@@ -158,7 +175,7 @@ impl Dispatch {
         let hellos = || self.engines.values().map(|attached| &attached.hello);
         self.served.send_modify(|served| {
             let mut next = Served::clone(served);
-            next.engines = self.engines.len();
+            next.engines = self.engines.values().filter(|attached| !attached.draining).count();
             if let Some(hello) = hellos().max_by_key(|hello| hello.context_length) {
                 next.context_length = hello.context_length;
                 next.vocab_size = hellos().map(|h| h.vocab_size).min().unwrap_or(0);

@@ -1,6 +1,6 @@
 //! What engines say: taken apart here, given to the core as reports and to clients as tokens.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use firstlight_proto::{
     clock::Stamp,
@@ -10,9 +10,9 @@ use firstlight_proto::{
 };
 use tokio::sync::{mpsc, mpsc::error::TrySendError, watch};
 
-use super::{Dispatch, End, Token, inflight::Place};
+use super::{Dispatch, End, Token, inflight::Place, seats::Seats};
 use crate::{
-    admission::{self, Blocks, EngineId, Forward, Geometry, Report, Requeued, Row, Tokens},
+    admission::{self, Blocks, EngineId, EngineLimits, Forward, Geometry, Report, Requeued, Row, Tokens},
     engines::{self, ClockView},
     metrics::{CancelledBy, count_engine},
     replay::EngineShape,
@@ -31,13 +31,17 @@ pub struct Attached {
     pub hello: v1::Hello,
     /// Blocks free, as it last said.
     pub free_blocks: u32,
+    /// It takes no more requests.
+    pub draining: bool,
     /// Its clock.
     pub clock: watch::Receiver<ClockView>,
     /// Version of the limits it was told.
-    pub limits_version: Option<u64>,
+    limits_version: Option<u64>,
+    /// The limits ask for `decode_first`, and its forwards have no decode to put first.
+    spared_decode_first: bool,
     down: mpsc::UnboundedSender<Down>,
-    seats: HashMap<u32, Place>,
-    next_handle: u32,
+    /// Its sequences.
+    pub seats: Seats,
 }
 
 impl Attached {
@@ -46,12 +50,23 @@ impl Attached {
         let _ = self.down.send(message);
     }
 
-    /// A handle for a sequence, never used before in this attachment.
-    pub fn seat(&mut self, place: Place) -> u32 {
-        let handle = self.next_handle;
-        self.next_handle += 1;
-        self.seats.insert(handle, place);
-        handle
+    /// Tells it the limits that it has not been told, as far as it can follow them.
+    pub fn tell_limits(&mut self, limits: &EngineLimits) {
+        if self.limits_version == Some(limits.version) {
+            return;
+        }
+        self.limits_version = Some(limits.version);
+        let spared = limits.decode_first && self.hello.mixed;
+        // Once: policy `adaptive` changes limits all the time.
+        if spared && !self.spared_decode_first {
+            tracing::warn!(engine = %self.name, "decode_first is left out for an engine with mixed forwards");
+        }
+        self.spared_decode_first = spared;
+        self.say(Down::SetLimits(v1::SetLimits {
+            max_batch_size: limits.max_batch_size,
+            step_prefill_tokens: limits.step_prefill_tokens.0,
+            decode_first: limits.decode_first && !spared,
+        }));
     }
 }
 
@@ -83,12 +98,13 @@ impl Dispatch {
             domain: hello.domain.clone().map(Arc::new),
             address,
             free_blocks: hello.free_blocks,
+            draining: false,
             hello,
             clock,
             limits_version: None,
+            spared_decode_first: false,
             down,
-            seats: HashMap::new(),
-            next_handle: 1,
+            seats: Seats::default(),
         };
         self.engines.insert(engine, attached);
         // Limits first: the first round must not run under the engine's own.
@@ -111,6 +127,16 @@ impl Dispatch {
         self.plan(now);
     }
 
+    /// It gets no more requests; those that it has not begun come back as rows of a later step.
+    fn drains(&mut self, engine: EngineId, now: Stamp) {
+        let Some(attached) = self.engines.get_mut(&engine) else { return };
+        attached.draining = true;
+        tracing::info!(engine = %attached.name, "engine drains: it gets no more requests");
+        self.tell_shadow(|| News::Draining { at: now, engine });
+        self.core.observe(now, Report::Draining { engine });
+        self.publish_served();
+    }
+
     pub(super) fn said(&mut self, engine: EngineId, at: Stamp, message: Up, clock: ClockView) {
         // Stamps are when the link decoded; the core's time is the order in which it is told.
         let now = self.now();
@@ -120,6 +146,7 @@ impl Dispatch {
                 self.core.observe(now, Report::Begun { engine, seq: begun.seq });
             }
             Up::Rejected(rejected) => self.rejected(engine, &rejected, now),
+            Up::Draining(_) => self.drains(engine, now),
             // The link keeps these to itself.
             Up::Hello(_) | Up::Probe(_) => {}
         }
@@ -137,8 +164,8 @@ impl Dispatch {
             }
         }
         for first in step.first_tokens {
-            let place = attached.seats.get(&first.handle);
-            let Some(live) = place.and_then(|place| self.inflight.at(*place)) else { continue };
+            let place = attached.seats.get(first.handle);
+            let Some(live) = place.and_then(|place| self.inflight.at(place)) else { continue };
             if live.record.first_token.is_none() {
                 live.record.engine = first.timeline;
                 live.record.engine_domain.clone_from(&attached.domain);
@@ -148,11 +175,11 @@ impl Dispatch {
         let mut rows = Vec::with_capacity(step.handles.len());
         let (mut firsts, mut ended) = (Vec::new(), Vec::new());
         let mut tokens = 0;
-        for ((handle, id), end) in step.handles.iter().zip(&step.token_ids).zip(&step.ends) {
+        for ((&handle, id), end) in step.handles.iter().zip(&step.token_ids).zip(&step.ends) {
             let end = RowEnd::try_from(*end).unwrap_or(RowEnd::Failed);
-            let Some(place) = attached.seats.get(handle).copied() else { continue };
+            let Some(place) = attached.seats.get(handle) else { continue };
             if end != RowEnd::None {
-                attached.seats.remove(handle);
+                attached.seats.leave(handle);
             }
             let produced = has_token(end);
             rows.push(Row { key: place.key, tokens: Tokens(produced.into()), end: left(end) });
@@ -225,7 +252,7 @@ impl Dispatch {
 
     fn rejected(&mut self, engine: EngineId, rejected: &v1::Rejected, now: Stamp) {
         let Some(attached) = self.engines.get_mut(&engine) else { return };
-        let Some(place) = attached.seats.remove(&rejected.handle) else { return };
+        let Some(place) = attached.seats.leave(rejected.handle) else { return };
         self.core.observe(now, Report::Rejected { key: place.key });
         let Some(live) = self.inflight.remove(place.key) else { return };
         tracing::warn!(request_id = %live.ask.id, kind = %rejected.kind, reason = %rejected.reason, "rejected by the engine");

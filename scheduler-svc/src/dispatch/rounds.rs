@@ -25,14 +25,7 @@ impl Dispatch {
     /// Tells the engines their part of the budget when it has changed.
     pub(super) fn tell_limits(&mut self) {
         let limits = self.core.engine_limits();
-        for attached in self.engines.values_mut().filter(|a| a.limits_version != Some(limits.version)) {
-            attached.limits_version = Some(limits.version);
-            attached.say(Down::SetLimits(v1::SetLimits {
-                max_batch_size: limits.max_batch_size,
-                step_prefill_tokens: limits.step_prefill_tokens.0,
-                decode_first: limits.decode_first,
-            }));
-        }
+        self.engines.values_mut().for_each(|attached| attached.tell_limits(&limits));
     }
 
     fn send(&mut self, round: &Round) {
@@ -45,7 +38,7 @@ impl Dispatch {
         for admitted in &round.batch {
             let Some(place) = self.inflight.place(admitted.key) else { continue };
             let Some(live) = self.inflight.at(place) else { continue };
-            let handle = attached.seat(place);
+            let handle = attached.seats.take(place);
             live.seat = Some((round.engine, handle));
             let admission = Admitted {
                 at: round.at,

@@ -140,9 +140,11 @@ struct Session {
 enum Never {}
 
 impl Session {
-    /// Takes the engine's hello and measures its clock.
+    /// Takes the engine's hello, with its blocks free as they are by the end, and measures its clock.
     async fn greet(&mut self, context: &Context) -> Result<v1::Hello, String> {
-        let Up::Hello(hello) = self.next().await? else { return Err("its first message is no hello".into()) };
+        let Up::Hello(mut hello) = self.next().await? else {
+            return Err("its first message is no hello".into());
+        };
         if let Some(vocabulary) = &context.vocabulary {
             vocabulary.check(&hello)?;
         }
@@ -151,12 +153,22 @@ impl Session {
         self.estimator.set_domains(&context.domain, &self.domain);
         for _ in 0..FIRST_PROBES {
             self.probe(context)?;
+            let response = self.probed(&mut hello).await?;
+            self.learn(context, &response);
+        }
+        Ok(hello)
+    }
+
+    /// The answer to a probe. The engine may run for others meanwhile: every attachment is told of each forward.
+    async fn probed(&mut self, hello: &mut v1::Hello) -> Result<v1::ProbeClockResponse, String> {
+        loop {
             match self.next().await? {
-                Up::Probe(response) => self.learn(context, &response),
+                Up::Probe(response) => return Ok(response),
+                // The first round promises what is left of the pool now, not what was when we were greeted.
+                Up::Step(step) if step.handles.is_empty() => hello.free_blocks = step.free_blocks,
                 other => return Err(format!("it answers a probe with {}", kind(&other))),
             }
         }
-        Ok(hello)
     }
 
     /// Relays what the engine says until the stream ends; why it did.
@@ -251,6 +263,7 @@ fn kind(message: &Up) -> &'static str {
         Up::Rejected(_) => "a rejection",
         Up::Step(_) => "a step",
         Up::Probe(_) => "a probe",
+        Up::Draining(_) => "word that it drains",
     }
 }
 

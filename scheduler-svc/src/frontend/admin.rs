@@ -2,7 +2,10 @@
 
 use std::net::SocketAddr;
 
-use firstlight_proto::v1::{self, admin_server::Admin};
+use firstlight_proto::{
+    error::quoted,
+    v1::{self, admin_server::Admin},
+};
 use tonic::{Request, Response, Status};
 
 use crate::dispatch::{Dispatcher, LeaseError};
@@ -68,8 +71,12 @@ impl Admin for AdminService {
         let id = request.into_inner().request_id;
         let asked = id.clone();
         let explained = self.dispatcher.with(move |dispatch| dispatch.explain(&asked)).await?;
-        let unknown =
-            || Status::not_found(format!("request {id:?} is not in flight and not among the last ended"));
+        let unknown = || {
+            Status::not_found(format!(
+                "request {} is not in flight and not among the last ended",
+                quoted(&id)
+            ))
+        };
         explained.map(Response::new).ok_or_else(unknown)
     }
 }

@@ -131,9 +131,9 @@ impl InferenceService {
     }
 }
 
-/// Sends the request's id back; one that is no header value was refused.
+/// Sends the request's id back, unless it was refused for what it is: a header that is too long breaks the connection.
 fn tell_id(metadata: &mut MetadataMap, id: &str) {
-    if let Ok(value) = id.parse() {
+    if let (true, Ok(value)) = (validate::is_name(id), id.parse()) {
         metadata.insert("x-request-id", value);
     }
 }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use firstlight_proto::{error::Failure, v1};
+use firstlight_proto::{
+    error::{Failure, quoted},
+    v1,
+};
 use tonic::metadata::MetadataMap;
 
 use crate::{admission::Tenant, dispatch::Served, otlp::TraceParent};
@@ -11,7 +14,7 @@ use crate::{admission::Tenant, dispatch::Served, otlp::TraceParent};
 pub const MAX_PROMPT_BYTES: usize = 1 << 20;
 /// Largest prompt of token ids.
 pub const MAX_PROMPT_TOKENS: usize = 1 << 20;
-/// Longest request id, run label, tenant and class, characters.
+/// Longest request id, run label, model, tenant and class, characters.
 const MAX_NAME: usize = 128;
 /// Most stop strings, and the longest, bytes.
 const MAX_STOP_STRINGS: usize = 16;
@@ -75,8 +78,11 @@ pub fn request(
     } = request;
     name("request_id", &request_id)?;
     name("run_label", &run_label)?;
+    // What the operator called it is right, whatever it looks like.
     if !model.is_empty() && model != served.name {
-        return Err(invalid("model", format!("{model:?} is not served here; {:?} is", served.name)));
+        name("model", &model)?;
+        let reason = format!("{} is not served here; {} is", quoted(&model), quoted(&served.name));
+        return Err(invalid("model", reason));
     }
     if !(1..=MAX_NEW_TOKENS).contains(&max_new_tokens) {
         return Err(invalid("max_new_tokens", format!("{max_new_tokens}; 1 to {MAX_NEW_TOKENS}")));
@@ -220,8 +226,13 @@ fn in_vocabulary(field: &'static str, ids: &[u32], vocab: Option<usize>) -> Resu
     }
 }
 
+/// Whether a name may be kept and sent back: short, and safe in a header and a label.
+pub fn is_name(name: &str) -> bool {
+    name.len() <= MAX_NAME && name.bytes().all(|b| b.is_ascii_graphic())
+}
+
 fn name(field: &'static str, name: &str) -> Result<(), Failure> {
-    if name.len() > MAX_NAME || !name.bytes().all(|b| b.is_ascii_graphic()) {
+    if !is_name(name) {
         return Err(invalid(field, format!("must be at most {MAX_NAME} visible ASCII characters")));
     }
     Ok(())
@@ -296,6 +307,7 @@ mod tests {
         assert_eq!(field_refused(|r| r.prompt = ids(&[3, 10])), "token_ids");
         assert_eq!(field_refused(|r| r.max_new_tokens = 0), "max_new_tokens");
         assert_eq!(field_refused(|r| r.model = "other".into()), "model");
+        assert_eq!(field_refused(|r| r.model = "x".repeat(129)), "model");
         assert_eq!(field_refused(|r| r.request_id = "a b".into()), "request_id");
         assert_eq!(field_refused(|r| r.run_label = "x".repeat(129)), "run_label");
         for wrong in [f32::NAN, f32::INFINITY, -0.5] {
@@ -318,6 +330,13 @@ mod tests {
         let checked = request(named, &served(), Some(10)).unwrap();
         assert_eq!(checked.id, "mine");
         assert!(checked.sampling.seed.is_some());
+    }
+
+    #[test]
+    fn the_model_is_known_by_whatever_name_its_operator_gave_it() {
+        let served = Served { name: "größtes Modell".repeat(20), ..served() };
+        let named = v1::GenerateRequest { model: served.name.clone(), ..good() };
+        assert!(request(named, &served, Some(10)).is_ok());
     }
 
     #[test]

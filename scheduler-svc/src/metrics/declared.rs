@@ -38,7 +38,7 @@ pub const LINK_KV_BLOCKS: Metric =
 pub const LINK_KV_BLOCKS_FREE: Metric = of_engine(
     "firstlight_link_kv_blocks_free",
     Unit::Count,
-    "KV blocks free (unused or evictable), as it says.",
+    "KV blocks free (unused or evictable) and not due to a begun prompt, as it says.",
 );
 /// Those that may be promised.
 pub const LINK_KV_BLOCKS_LEFT: Metric =
@@ -71,7 +71,11 @@ pub const ALL: &[Metric] = &[
     count("firstlight_cancels_total", "Queued requests taken back, by who ended them.", &["by"]),
     count("firstlight_prompt_tokens_total", "Prompt tokens of queued requests.", &[]),
     count("firstlight_output_tokens_total", "Tokens received from engines.", &[]),
-    count("firstlight_preemptions_total", "Attempts that an engine preempted.", &[]),
+    count(
+        "firstlight_preemptions_total",
+        "Attempts that an engine preempted, or handed back as it drained.",
+        &[],
+    ),
     count("firstlight_attempts_lost_total", "Attempts that died with their engine.", &[]),
     count("firstlight_rounds_total", "Rounds sent to engines.", &[]),
     histogram_of("firstlight_round_requests", Unit::Count, "Requests in a round.", ROUND_BUCKETS, &[]),

@@ -40,6 +40,8 @@ pub(super) struct Engine<C> {
     running: Option<Running>,
     /// Between two forwards, or waking up.
     turning: bool,
+    /// Nothing begins any more.
+    draining: bool,
     decode_first: DecodeFirstClock,
     /// Rows for the next report.
     rows: Vec<Row>,
@@ -107,6 +109,7 @@ impl<C: Cost> Engine<C> {
             last_seq: 0,
             running: None,
             turning: false,
+            draining: false,
             decode_first: DecodeFirstClock::default(),
             rows: Vec::new(),
             cancelled: Vec::new(),
@@ -127,8 +130,8 @@ impl<C: Cost> Engine<C> {
         kv.total() - kv.free()
     }
 
-    /// Round `seq` reached the engine.
-    pub fn admit(&mut self, now: Stamp, seq: u64, batch: Vec<(Place, NewSequence)>) {
+    /// Round `seq` reached the engine; what is to be reported at once.
+    pub fn admit(&mut self, now: Stamp, seq: u64, batch: Vec<(Place, NewSequence)>) -> Option<Step> {
         let at_received = self.decode_first.at(now.ns());
         let seats = &mut self.seats;
         let batch = batch.into_iter().map(|(place, new)| {
@@ -137,6 +140,13 @@ impl<C: Cost> Engine<C> {
             (SeqId(seats.insert(seat) as u32), new)
         });
         self.machine.admit(BatchId(seq), batch);
+        self.hand_back()
+    }
+
+    /// Begins nothing from now on; what is to be reported at once.
+    pub fn drain(&mut self) -> Option<Step> {
+        self.draining = true;
+        self.hand_back()
     }
 
     /// A request is taken back; what is to be reported at once.
@@ -211,6 +221,7 @@ impl<C: Cost> Engine<C> {
         for place in std::mem::take(&mut self.cancelled) {
             self.forget(place);
         }
+        self.leave_unbegun();
         let rows = || plan.rows.iter();
         let forward = (!plan.rows.is_empty()).then(|| Forward {
             start,
@@ -230,6 +241,25 @@ impl<C: Cost> Engine<C> {
         true
     }
 
+    /// See [`leave_unbegun`](Self::leave_unbegun); like cancels, between forwards.
+    fn hand_back(&mut self) -> Option<Step> {
+        if self.running.is_some() || !self.leave_unbegun() {
+            return None;
+        }
+        Some(self.report(None, Vec::new()))
+    }
+
+    /// While draining, ends what has not begun, as the live loop does; whether there was any.
+    fn leave_unbegun(&mut self) -> bool {
+        let unbegun = |(_, seat): &(usize, &Seat)| self.draining && seat.begun.is_none();
+        let unbegun: Vec<_> = self.seats.iter().filter(unbegun).map(|(i, _)| SeqId(i as u32)).collect();
+        for &id in &unbegun {
+            self.machine.cancel(id);
+            self.leave(id, false, End::Preempted);
+        }
+        !unbegun.is_empty()
+    }
+
     fn leave(&mut self, id: SeqId, token: bool, end: End) {
         let seat = self.seats.remove(id.0 as usize);
         self.rows.push(Row { place: seat.place, token, end: Some(end) });
@@ -239,7 +269,7 @@ impl<C: Cost> Engine<C> {
         Step {
             rows: std::mem::take(&mut self.rows),
             first_tokens,
-            free_blocks: Blocks(self.machine.planner().kv().free() as u32),
+            free_blocks: Blocks(self.machine.planner().free_to_promise() as u32),
             last_seq: self.last_seq,
             forward,
         }

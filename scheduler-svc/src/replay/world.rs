@@ -127,6 +127,15 @@ impl<C: Cost + Clone, O: Observer, W: HandOvers> World<C, O, W> {
         engine
     }
 
+    /// The scheduler hears that an engine drains: it is sent no more rounds, hands back what it has not begun and
+    /// finishes the rest.
+    pub fn drain(&mut self, id: EngineId) {
+        self.core.observe(self.now, Report::Draining { engine: id });
+        let handed_back = self.engines.get_mut(index(id)).and_then(Option::as_mut).and_then(Engine::drain);
+        self.report(id, handed_back);
+        self.plan();
+    }
+
     /// An attachment ends with all it holds.
     pub fn lose(&mut self, engine: EngineId) {
         if let Some(place) = self.engines.get_mut(index(engine)) {
@@ -219,10 +228,8 @@ impl<C: Cost + Clone, O: Observer, W: HandOvers> World<C, O, W> {
             Event::Down(id, message) => self.reach_engine(id, message),
             Event::ForwardEnds(id) => {
                 let Some(engine) = self.engines[index(id)].as_mut() else { return };
-                if let Some(step) = engine.finish() {
-                    let back = self.wire.back();
-                    self.say(id, Up::Step(Box::new(step)), back);
-                }
+                let step = engine.finish();
+                self.report(id, step);
                 let turnaround = self.wire.turnaround();
                 self.turn_after(id, turnaround);
             }
@@ -237,23 +244,22 @@ impl<C: Cost + Clone, O: Observer, W: HandOvers> World<C, O, W> {
 
     fn reach_engine(&mut self, id: EngineId, message: Down) {
         let Some(engine) = self.engines[index(id)].as_mut() else { return };
-        match message {
+        let step = match message {
             Down::Admit { seq, batch } => {
                 let live = &self.live;
                 let batch = batch.into_iter().filter_map(|place| {
                     let live = live.get(place.index).filter(|live| live.story.key == place.key)?;
                     Some((place, live.arrival.sequence(live.story.tokens)))
                 });
-                engine.admit(self.now, seq, batch.collect());
+                engine.admit(self.now, seq, batch.collect())
             }
-            Down::Cancel(place) => {
-                if let Some(step) = engine.cancel(place) {
-                    let back = self.wire.back();
-                    self.say(id, Up::Step(Box::new(step)), back);
-                }
+            Down::Cancel(place) => engine.cancel(place),
+            Down::SetLimits(limits) => {
+                engine.set_limits(limits);
+                None
             }
-            Down::SetLimits(limits) => engine.set_limits(limits),
-        }
+        };
+        self.report(id, step);
         if self.engines[index(id)].as_mut().is_some_and(Engine::rouse) {
             let wake = self.wire.wake();
             self.turn_after(id, wake);
@@ -285,6 +291,13 @@ impl<C: Cost + Clone, O: Observer, W: HandOvers> World<C, O, W> {
             started.begun.into_iter().for_each(|seq| self.say(id, Up::Begun(seq), begun));
         }
         self.events.at(started.ends, Event::ForwardEnds(id));
+    }
+
+    fn report(&mut self, id: EngineId, step: Option<Step>) {
+        if let Some(step) = step {
+            let back = self.wire.back();
+            self.say(id, Up::Step(Box::new(step)), back);
+        }
     }
 
     fn say(&mut self, id: EngineId, message: Up, after: Duration) {

@@ -24,6 +24,13 @@ pub enum News {
         /// What it can hold.
         shape: EngineShape,
     },
+    /// An engine drains.
+    Draining {
+        /// When that was heard.
+        at: Stamp,
+        /// Which.
+        engine: EngineId,
+    },
     /// An attachment ended.
     Lost {
         /// When.

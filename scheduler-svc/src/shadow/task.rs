@@ -42,6 +42,7 @@ pub struct Shadow {
 #[derive(Debug)]
 struct Attached {
     shape: EngineShape,
+    draining: bool,
     here: Option<EngineId>,
 }
 
@@ -109,7 +110,15 @@ impl Shadow {
             News::Attached { at, engine, shape } => {
                 self.run_until(at);
                 let here = self.world.as_mut().map(|world| world.attach(shape));
-                self.engines.insert(engine, Attached { shape, here });
+                self.engines.insert(engine, Attached { shape, draining: false, here });
+            }
+            News::Draining { at, engine } => {
+                self.run_until(at);
+                let Some(attached) = self.engines.get_mut(&engine) else { return };
+                attached.draining = true;
+                if let (Some(world), Some(here)) = (&mut self.world, attached.here) {
+                    world.drain(here);
+                }
             }
             News::Lost { at, engine } => {
                 self.run_until(at);
@@ -159,7 +168,7 @@ impl Shadow {
         let told = Told { metrics: self.metrics.clone(), received: HashMap::new() };
         match World::new(self.policy.budget.clone(), wire, cost, told, self.clock.now()) {
             Ok(mut world) => {
-                for attached in self.engines.values_mut() {
+                for attached in self.engines.values_mut().filter(|attached| !attached.draining) {
                     attached.here = Some(world.attach(attached.shape));
                 }
                 tracing::info!(shadow = self.policy.name, "shadow begins: the costs of forwards are known");

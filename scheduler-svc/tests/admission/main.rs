@@ -1,5 +1,7 @@
 //! The admission core through its public face.
 
+/// Engines that drain under load.
+mod drains;
 /// The core once more, slow and plain.
 mod model;
 /// Promises that hold for any traffic.

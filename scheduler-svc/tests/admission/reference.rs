@@ -21,6 +21,7 @@ enum Event {
     Withdraw { which: u16 },
     Attach { kv_blocks: u8, context: u8, max_sequences: u8 },
     Lose { which: u8 },
+    Drain { which: u8 },
     Begin { which: u8 },
     Reject { which: u16 },
     Step { which: u8, rows: Vec<(u16, u8, u8)>, free: u8, behind: u8 },
@@ -30,16 +31,18 @@ enum Event {
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         8 => (0_u16..50).prop_map(|units| Event::Pass { units }),
+        1 => (0_u16..2_000).prop_map(|units| Event::Pass { units }),
         10 => (1_u8..60, 1_u8..40, 0_u8..3, 0_u8..3, proptest::option::of(0_u16..200)).prop_map(
             |(prompt, max_new, class, tenant, due_in)| Event::Offer { prompt, max_new, class, tenant, due_in }
         ),
         2 => any::<u16>().prop_map(|which| Event::Withdraw { which }),
-        1 => (1_u8..40, 60_u8..120, 1_u8..12).prop_map(|(kv_blocks, context, max_sequences)| Event::Attach {
+        2 => (1_u8..40, 60_u8..120, 1_u8..12).prop_map(|(kv_blocks, context, max_sequences)| Event::Attach {
             kv_blocks,
             context,
             max_sequences
         }),
         1 => any::<u8>().prop_map(|which| Event::Lose { which }),
+        1 => any::<u8>().prop_map(|which| Event::Drain { which }),
         6 => any::<u8>().prop_map(|which| Event::Begin { which }),
         1 => any::<u16>().prop_map(|which| Event::Reject { which }),
         6 => (any::<u8>(), proptest::collection::vec((any::<u16>(), 0_u8..3, 0_u8..8), 0..4), any::<u8>(), 0_u8..3)
@@ -128,7 +131,7 @@ impl Pair {
                 }
             }
             Event::Attach { kv_blocks, context, max_sequences } => {
-                if self.attached.len() < 3 {
+                if self.attached.len() < 4 {
                     let engine = EngineId(self.next_engine);
                     self.next_engine += 1;
                     let blocks = Blocks(kv_blocks.into());
@@ -147,6 +150,12 @@ impl Pair {
                 if let Some(at) = self.some_engine(which) {
                     let (engine, _) = self.attached.remove(at);
                     self.report(Report::Lost { engine });
+                }
+            }
+            Event::Drain { which } => {
+                if let Some(at) = self.some_engine(which) {
+                    let (engine, _) = self.attached[at];
+                    self.report(Report::Draining { engine });
                 }
             }
             Event::Begin { which } => {

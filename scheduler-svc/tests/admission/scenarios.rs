@@ -1,9 +1,12 @@
 //! The admission core through its public face: short stories, one promise each.
 
-use firstlight_proto::clock::Stamp;
+use firstlight_proto::{
+    clock::Stamp,
+    error::{Failure, Kind},
+};
 use scheduler_svc::admission::{
-    Admission, Blocks, Budget, Cause, End, EngineId, Geometry, Key, Policy, Refused, Remedy, Report, Request,
-    Round, Row, Step, Tenant, Tokens, Withdrawn,
+    Admission, Blocks, Budget, Cause, End, EngineId, Forward, Geometry, Key, Policy, RETURN_GRACE, Refused,
+    Remedy, Report, Request, RequestState, Round, Row, Step, Tenant, Tokens, Withdrawn,
 };
 
 const ENGINE: EngineId = EngineId(1);
@@ -106,6 +109,35 @@ fn a_lost_engine_sends_its_requests_back_to_the_front_in_order_and_all_wait_for_
 }
 
 #[test]
+fn while_every_engine_drains_requests_wait_for_another_and_what_runs_goes_on() {
+    let mut core = core(Budget::default());
+    let running = offer(&mut core, 0, 8);
+    let round = core.plan(at(0)).unwrap();
+    begun(&mut core, 5, &round);
+    core.observe(at(10), Report::Draining { engine: ENGINE });
+    let waiting = offer(&mut core, 10, 8);
+    assert_eq!(core.plan(at(10)), None);
+    end(&mut core, 20, running, End::Finished, 1);
+    assert_eq!(core.plan(at(20)), None, "room is no credit while it drains");
+    let engine = EngineId(2);
+    core.observe(at(30), Report::Attached { engine, geometry: geometry(64) });
+    let round = core.plan(at(30)).unwrap();
+    assert_eq!((round.engine, keys(&round)), (engine, vec![waiting]));
+    assert_eq!(round.batch[0].waited.by_cause[Cause::NoEngine], 20);
+}
+
+#[test]
+fn what_only_an_engine_that_drains_could_hold_blocks_no_one() {
+    let mut core = core(Budget::default());
+    core.observe(at(0), Report::Draining { engine: ENGINE });
+    let engine = EngineId(2);
+    core.observe(at(0), Report::Attached { engine, geometry: geometry(4) });
+    assert!(matches!(core.offer(at(0), Request::new(Tokens(100), Tokens(16))), Err(Refused::NeverFits(_))));
+    let small = offer(&mut core, 0, 8);
+    assert_eq!(keys(&core.plan(at(0)).unwrap()), [small]);
+}
+
+#[test]
 fn what_can_never_fit_is_refused_with_the_smallest_change_that_would_admit_it() {
     let mut core = Admission::new(Budget::default(), at(0)).unwrap();
     core.observe(at(0), Report::Attached { engine: ENGINE, geometry: geometry(4) });
@@ -135,6 +167,74 @@ fn a_request_that_no_engine_attached_later_can_hold_is_turned_away_and_blocks_no
     assert_eq!(away[0].waited.by_cause[Cause::NoEngine], 5);
 }
 
+/// A core whose large engine is lost at 10 ns; a small one is left. The request that only the large one could hold.
+fn core_that_lost_its_large_engine() -> (Admission, Key) {
+    let mut core = core(Budget::default());
+    let large = offer(&mut core, 0, 1000);
+    let round = core.plan(at(0)).unwrap();
+    begun(&mut core, 1, &round);
+    let row = Row { key: large, tokens: Tokens(3), end: None };
+    let step = Step { engine: ENGINE, rows: vec![row], free_blocks: Blocks(900), last_seq: 1, forward: None };
+    core.observe(at(2), Report::Step(step));
+    core.observe(at(3), Report::Attached { engine: EngineId(2), geometry: geometry(4) });
+    core.observe(at(10), Report::Lost { engine: ENGINE });
+    (core, large)
+}
+
+#[test]
+fn a_request_whose_engine_may_come_back_waits_for_it_in_nobodys_way() {
+    let (mut core, large) = core_that_lost_its_large_engine();
+    let small = offer(&mut core, 10, 8);
+    let round = core.plan(at(10)).unwrap();
+    assert_eq!(keys(&round), [small]);
+    begun(&mut core, 12, &round);
+    // Another that only the lost engine could hold may wait as well.
+    let another = offer(&mut core, 15, 1000);
+    assert_eq!((core.plan(at(15)), core.turn_away(at(15))), (None, vec![]));
+    let aside = core.dump(at(15)).lanes;
+    assert_eq!((aside.len(), aside[0].pending, aside[0].cut), (1, 2, Cause::NoEngine));
+
+    core.observe(at(40), Report::Attached { engine: EngineId(3), geometry: geometry(1024) });
+    let round = core.plan(at(40)).unwrap();
+    assert_eq!((round.engine, keys(&round)), (EngineId(3), vec![large, another]));
+    assert_eq!(round.batch[0].generated, Tokens(3));
+    let waits = [0, 1].map(|i| round.batch[i].waited.by_cause);
+    assert_eq!(waits.map(|by_cause| by_cause[Cause::NoEngine]), [30, 25]);
+    assert_eq!(waits.map(|by_cause| by_cause.total()), [30, 25]);
+    let explanation = core.explain(at(50), another).unwrap();
+    assert!(explanation.complete && explanation.state == RequestState::Active);
+    let periods: Vec<_> = explanation.periods.iter().map(|p| (p.cause, p.from, p.to)).collect();
+    assert_eq!(periods, [(Cause::NoEngine, at(15), at(40))]);
+}
+
+#[test]
+fn a_request_whose_engine_does_not_come_back_in_time_may_be_tried_again_elsewhere() {
+    let (mut core, large) = core_that_lost_its_large_engine();
+    assert_eq!((core.plan(at(10)), core.turn_away(at(10))), (None, vec![]));
+    let until = at(10) + RETURN_GRACE;
+    assert_eq!(core.next_expiry(), Some(until));
+    assert_eq!(core.turn_away(at(until.ns() - 1)), []);
+    let away = core.turn_away(until);
+    assert_eq!((away.len(), away[0].key, away[0].why), (1, large, Refused::EnginesGone));
+    assert_eq!(Failure::from(away[0].why).kind(), Kind::Unavailable);
+    assert_eq!(core.next_expiry(), None);
+    // From now on it is the engines that are left which decide.
+    let refused = core.offer(until, Request::new(Tokens(1000), Tokens(16))).unwrap_err();
+    assert!(matches!(refused, Refused::NeverFits(_)));
+}
+
+#[test]
+fn a_request_set_aside_can_be_withdrawn_and_comes_back_to_the_queue_when_all_engines_are_gone() {
+    let (mut core, large) = core_that_lost_its_large_engine();
+    assert_eq!((core.plan(at(10)), core.turn_away(at(10))), (None, vec![]));
+    core.observe(at(20), Report::Lost { engine: EngineId(2) });
+    let late = at(20) + 2 * RETURN_GRACE;
+    assert_eq!((core.plan(late), core.turn_away(late)), (None, vec![]));
+    let Withdrawn::Pending(waited) = core.withdraw(late, large) else { panic!("it is pending") };
+    assert_eq!(waited.by_cause[Cause::NoEngine], late.since(at(10)));
+    assert_eq!(core.gauges(late).pending, 0);
+}
+
 #[test]
 fn a_full_queue_refuses_until_someone_leaves() {
     let mut core = Admission::new(Budget { max_pending: 2, ..Budget::default() }, at(0)).unwrap();
@@ -144,6 +244,28 @@ fn a_full_queue_refuses_until_someone_leaves() {
     assert!(matches!(refused, Refused::Full { pending: 2, .. }));
     assert!(matches!(core.withdraw(at(2), first), Withdrawn::Pending(_)));
     assert!(core.offer(at(3), Request::new(Tokens(8), Tokens(8))).is_ok());
+}
+
+#[test]
+fn a_refused_client_is_sent_away_for_one_place_in_the_drain_however_often_the_queue_was_looked_at() {
+    let mut core = core(Budget { max_active_requests: 1, max_pending: 1, ..Budget::default() });
+    let mut now = 0;
+    for _ in 0..80 {
+        let key = offer(&mut core, now, 8);
+        let round = core.plan(at(now)).unwrap();
+        begun(&mut core, now, &round);
+        end(&mut core, now, key, End::Finished, 1);
+        now += 100_000_000;
+    }
+    offer(&mut core, now, 8);
+    core.plan(at(now)).unwrap();
+    offer(&mut core, now, 8);
+    (0..1_000).for_each(|_| assert!(core.is_full()));
+    let Err(Refused::Full { retry_after, .. }) = core.offer(at(now), Request::new(Tokens(8), Tokens(8)))
+    else {
+        panic!("one waits and one may");
+    };
+    assert!((90..=120).contains(&retry_after.as_millis()), "about 10 leave per second: {retry_after:?}");
 }
 
 #[test]
@@ -196,6 +318,24 @@ fn tenants_take_turns_however_many_requests_one_of_them_has() {
     assert_eq!(keys(&next), [other]);
     let passed_over = core.waited(at(12), flood[1]).unwrap().by_cause;
     assert_eq!((passed_over[Cause::BatchSize], passed_over[Cause::FairShare]), (10, 2));
+}
+
+#[test]
+fn what_the_adaptive_controller_counts_never_falls_whatever_the_budget_becomes() {
+    let adaptive =
+        |chunk| Budget { policy: Policy::Adaptive, step_prefill_tokens: Tokens(chunk), ..Budget::default() };
+    let mut core = core(adaptive(2048));
+    let forward = Forward { start: at(0), end: at(90_000_000), prefill_tokens: Tokens(9), decode_rows: 1 };
+    let step =
+        Step { engine: ENGINE, rows: vec![], free_blocks: Blocks(9), last_seq: 0, forward: Some(forward) };
+    core.observe(at(1), Report::Step(step));
+    let counted =
+        |core: &Admission| (core.gauges(at(2)).controller.gaps, core.gauges(at(2)).controller.over_target);
+    assert_eq!(counted(&core), (1, 1));
+    for budget in [adaptive(1024), Budget::default(), adaptive(2048)] {
+        core.set_budget(at(2), budget).unwrap();
+        assert_eq!(counted(&core), (1, 1));
+    }
 }
 
 #[test]

@@ -172,6 +172,28 @@ fn raising_prefill_max_batch_size_removes_batch_size() {
 }
 
 #[test]
+fn under_optimistic_a_prompt_taken_in_chunks_keeps_the_blocks_it_was_promised() {
+    let budget = Budget {
+        kv_promise: KvPromise::Optimistic,
+        kv_margin: Tokens(16),
+        step_prefill_tokens: Tokens(64),
+        ..Budget::default()
+    };
+    let mut world = empty(budget);
+    // A prompt takes 16 blocks, in four chunks: there is never room for both.
+    world.attach(24);
+    for _ in 0..2 {
+        world.offer(Request::new(Tokens(256), Tokens(8)));
+    }
+    world.run_out();
+    assert!(world.stories().all(|story| story.finished() && story.preempted == 0));
+    let (admitted, waited) = world.first_admission(1).unwrap();
+    assert_eq!(admitted, world.story(0).end.unwrap().0.ns(), "when the first has left");
+    let short = waited.by_cause[Cause::KvBlocks];
+    assert!(short * 10 > waited.by_cause.total() * 9, "{waited:?}");
+}
+
+#[test]
 fn adaptive_holds_the_itl_target_that_fifo_misses() {
     let target = 25 * MS;
     let gaps_over = |policy| {

@@ -30,7 +30,7 @@ pub fn cost(forward: f64, prompt_token: f64, decode_row: f64) -> CostModel {
 /// All that happened.
 #[derive(Default)]
 pub struct Seen {
-    rounds: Vec<(i64, Vec<Key>)>,
+    rounds: Vec<(i64, EngineId, Vec<Key>)>,
     first_admissions: HashMap<Key, (i64, Waited)>,
     ended: HashMap<Key, Story>,
     gaps: Vec<i64>,
@@ -38,7 +38,8 @@ pub struct Seen {
 
 impl Observer for Seen {
     fn round(&mut self, round: &Round) {
-        self.rounds.push((round.at.ns(), round.batch.iter().map(|admitted| admitted.key).collect()));
+        let keys = round.batch.iter().map(|admitted| admitted.key).collect();
+        self.rounds.push((round.at.ns(), round.engine, keys));
         for admitted in &round.batch {
             self.first_admissions.entry(admitted.key).or_insert((round.at.ns(), admitted.waited));
         }
@@ -76,6 +77,10 @@ impl World {
             max_sequences: 1_024,
         };
         self.replay.attach(EngineShape { geometry, mixed: false })
+    }
+
+    pub fn drain(&mut self, engine: EngineId) {
+        self.replay.drain(engine);
     }
 
     pub fn lose(&mut self, engine: EngineId) {
@@ -138,7 +143,12 @@ impl World {
     /// Every round: when, and which requests.
     pub fn rounds(&self) -> Vec<(i64, Vec<usize>)> {
         let numbered = |keys: &Vec<Key>| keys.iter().map(|key| self.numbers[key]).collect();
-        self.replay.observer().rounds.iter().map(|(at, keys)| (*at, numbered(keys))).collect()
+        self.replay.observer().rounds.iter().map(|(at, _, keys)| (*at, numbered(keys))).collect()
+    }
+
+    /// The engine of every round.
+    pub fn engines(&self) -> Vec<EngineId> {
+        self.replay.observer().rounds.iter().map(|(_, engine, _)| *engine).collect()
     }
 
     /// Share of times between tokens that are longer than `ns`.

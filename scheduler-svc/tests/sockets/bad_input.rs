@@ -3,7 +3,7 @@
 use firstlight_proto::{error::Kind, v1, v1::generate_request::Prompt};
 use tonic_types::StatusExt as _;
 
-use crate::harness::{Engine, Scheduler, ask, forwards_of};
+use crate::harness::{Engine, Scheduler, ask, collect, forwards_of};
 
 fn with(change: impl FnOnce(&mut v1::GenerateRequest)) -> v1::GenerateRequest {
     let mut request = ask(4, 1);
@@ -55,6 +55,48 @@ async fn a_refused_request_without_an_id_is_told_the_one_it_got() {
 }
 
 #[tokio::test]
+async fn input_of_any_length_is_refused_without_harm_to_a_stream_on_the_same_connection() {
+    let engine = Engine::start("e", forwards_of(2.0)).await;
+    let scheduler = Scheduler::start(&[engine.addr], &[]).await;
+    let stream = scheduler.client().generate(ask(300, 1)).await.unwrap().into_inner();
+    for long in ["x".repeat(200_000), "ä".repeat(100_000)] {
+        let cases = [
+            ("model", with(|r| r.model = long.clone())),
+            ("request_id", with(|r| r.request_id = long.clone())),
+            ("run_label", with(|r| r.run_label = long.clone())),
+        ];
+        for (names, request) in cases {
+            let status = scheduler.complete(request).await.unwrap_err();
+            assert_eq!(Kind::of(&status), Kind::Invalid, "{names}: {status:?}");
+            assert!(status.message().contains(names), "{names}: {status:?}");
+        }
+    }
+    assert_eq!(collect(stream).await.unwrap().ids.len(), 300);
+}
+
+#[tokio::test]
+async fn operators_too_are_told_of_long_input_what_fits_into_headers() {
+    let engine = Engine::start("e", forwards_of(0.1)).await;
+    let scheduler = Scheduler::start(&[engine.addr], &[]).await;
+    let mut admin = scheduler.admin().await;
+    let long = || "x".repeat(200_000);
+    let policy = Some(v1::Budget { policy: Some(long()), ..Default::default() });
+    let lease = |lease_id, holder| v1::LeaseBudgetRequest { ttl_ms: 60_000, lease_id, holder, change: None };
+    let refused = [
+        admin.set_budget(v1::SetBudgetRequest { change: policy }).await.map(drop),
+        admin.lease_budget(lease(long(), String::new())).await.map(drop),
+        admin.release_budget(v1::ReleaseBudgetRequest { lease_id: long() }).await.map(drop),
+        admin.explain(v1::ExplainRequest { request_id: long() }).await.map(drop),
+    ];
+    for status in refused.map(Result::unwrap_err) {
+        assert!(status.message().contains("xxx\"… (200000 bytes)"), "{status:?}");
+    }
+    admin.lease_budget(lease(String::new(), long())).await.unwrap();
+    let status = admin.lease_budget(lease(String::new(), String::new())).await.unwrap_err();
+    assert!(status.message().contains("xxx\"… (200000 bytes)"), "{status:?}");
+}
+
+#[tokio::test]
 async fn an_id_in_flight_is_refused_and_free_again_afterwards() {
     let engine = Engine::start("e", forwards_of(1.0)).await;
     let scheduler = Scheduler::start(&[engine.addr], &[]).await;
@@ -75,7 +117,17 @@ async fn a_full_queue_says_when_to_come_back() {
     let scheduler = Scheduler::start(&[engine.addr], &flags).await;
     let _active = scheduler.client().generate(ask(3_000, 1)).await.unwrap();
     let _pending = scheduler.client().generate(ask(1, 2)).await.unwrap();
+    // Each message is a pass of the core's owner, and none but a refusal may give a place in the drain away.
+    for _ in 0..1_000 {
+        scheduler.in_flight().await;
+    }
     let status = scheduler.complete(ask(1, 3)).await.unwrap_err();
     assert_eq!(Kind::of(&status), Kind::Full);
-    assert!(status.get_error_details().retry_info().unwrap().retry_delay.is_some());
+    let delay = status.get_error_details().retry_info().unwrap().retry_delay.unwrap();
+    let gauges = scheduler.running.dispatcher.with(|dispatch| dispatch.dump().gauges).await.unwrap();
+    assert!(
+        delay.as_secs_f64() <= 2.0 / gauges.drain_per_s,
+        "{delay:?} at {} per second",
+        gauges.drain_per_s
+    );
 }

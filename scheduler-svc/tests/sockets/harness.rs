@@ -46,6 +46,20 @@ pub fn forwards_of(ms: f64) -> CostModel {
     }
 }
 
+/// What an engine is started with.
+pub struct Setup {
+    pub name: &'static str,
+    pub cost: CostModel,
+    pub blocks: usize,
+    pub mixed: bool,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self { name: "e", cost: forwards_of(1.0), blocks: 4_096, mixed: false }
+    }
+}
+
 pub struct Engine {
     pub addr: SocketAddr,
     step: StepHandle,
@@ -53,17 +67,26 @@ pub struct Engine {
 }
 
 impl Engine {
-    pub async fn start(name: &str, cost: CostModel) -> Self {
+    pub async fn start(name: &'static str, cost: CostModel) -> Self {
+        Self::set_up(Setup { name, cost, ..Setup::default() }).await
+    }
+
+    pub async fn set_up(setup: Setup) -> Self {
+        Self::at("127.0.0.1:0".parse().unwrap(), setup).await.unwrap()
+    }
+
+    /// At this address; an error while it is taken.
+    pub async fn at(listen: SocketAddr, setup: Setup) -> anyhow::Result<Self> {
         let shutdown = Shutdown::default();
         let config = ServerConfig {
-            name: name.into(),
-            listen: "127.0.0.1:0".parse().unwrap(),
+            name: setup.name.into(),
+            listen,
             tls: None,
             health: HealthListen::default(),
             clock: Clock::new(),
             limits: Limits { max_batch_size: 64, step_prefill_tokens: 2048, decode_first: false },
             max_sequences: 256,
-            mixed: false,
+            mixed: setup.mixed,
             draft_tokens: 0,
             stall_limit: STUCK,
             injections: Injections::default(),
@@ -76,14 +99,19 @@ impl Engine {
             context_length: 40_000,
             eos_id: 0,
             eos_one_in: 0,
-            kv: KvGeometry { block_tokens: 16, blocks: 4_096, block_bytes: 0 },
-            cost,
+            kv: KvGeometry { block_tokens: 16, blocks: setup.blocks, block_bytes: 0 },
+            cost: setup.cost,
         });
-        let live = Live::listen(config, shutdown.clone()).await.unwrap();
-        let ready = live.ready(Box::new(backend)).await.unwrap();
+        let live = Live::listen(config, shutdown.clone()).await?;
+        let ready = live.ready(Box::new(backend)).await?;
         let (addr, step) = (ready.addr(), ready.step().clone());
         tokio::spawn(ready.serve());
-        Self { addr, step, shutdown }
+        Ok(Self { addr, step, shutdown })
+    }
+
+    /// As at SIGTERM.
+    pub fn drain(&self) {
+        self.shutdown.drain.cancel();
     }
 
     pub async fn snapshot(&self) -> Snapshot {

@@ -16,7 +16,7 @@ async fn is_serving(scheduler: &Scheduler, service: &str) -> bool {
     answer.into_inner().status() == ServingStatus::Serving
 }
 
-async fn becomes(scheduler: &Scheduler, service: &str, serving: bool) {
+pub async fn becomes(scheduler: &Scheduler, service: &str, serving: bool) {
     until(service, async || (is_serving(scheduler, service).await == serving).then_some(())).await;
 }
 

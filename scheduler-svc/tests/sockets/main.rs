@@ -3,6 +3,7 @@
 mod bad_input;
 mod budget;
 mod cancel;
+mod drain;
 mod explain;
 mod harness;
 mod inject;
@@ -11,5 +12,6 @@ mod relay;
 mod replay;
 mod resume;
 mod shadow;
+mod shared;
 mod spans;
 mod streaming;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use firstlight_proto::v1;
 
 use crate::{
-    harness::{Engine, Output, Scheduler, ask, forwards_of},
+    harness::{Engine, Output, Scheduler, Setup, ask, collect, forwards_of, until},
     relay::Relay,
 };
 
@@ -79,6 +79,29 @@ async fn when_one_engine_dies_the_other_takes_over_its_streams() {
     }
     scheduler.has_engines(1).await;
     lives.comes_to_rest().await;
+}
+
+#[tokio::test]
+async fn a_stream_that_only_a_lost_engine_could_hold_goes_on_when_that_is_back() {
+    let start = |addr| Engine::at(addr, Setup { name: "large", cost: forwards_of(5.0), ..Setup::default() });
+    let small =
+        Engine::set_up(Setup { name: "small", cost: forwards_of(5.0), blocks: 8, ..Setup::default() }).await;
+    let large = start("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let (addr, engines) = (large.addr, [small.addr, large.addr]);
+    let scheduler = Scheduler::start(&engines, &[]).await;
+    let undisturbed = scheduler.complete(ask(150, 1)).await.unwrap();
+
+    let stream = scheduler.client().generate(ask(150, 1)).await.unwrap().into_inner();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    drop(large);
+    scheduler.has_engines(1).await;
+    let meanwhile = scheduler.complete(ask(5, 2)).await.expect("the other engine goes on");
+    assert_eq!(meanwhile.ids.len(), 5);
+    let _large = until("its port is free again", async || start(addr).await.ok()).await;
+
+    let resumed = collect(stream).await.unwrap();
+    assert_eq!((resumed.ids, resumed.text), (undisturbed.ids, undisturbed.text));
+    assert_eq!(resumed.finished.timeline.unwrap().scheduler.unwrap().resumes, 1);
 }
 
 #[tokio::test]

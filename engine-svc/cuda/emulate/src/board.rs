@@ -1,12 +1,15 @@
 //! A [`Board`] of emulated kernels.
 //!
 //! What is queued runs only when somebody waits for it, so that whoever reads before the event behind a copy has
-//! passed, or writes to memory of the host that a copy still reads, gets something else than they thought. Graphs run
-//! what they recorded, with the addresses of that time. Memory is poisoned, and every buffer has guards around it.
+//! passed, or writes to memory of the host that a copy still reads, gets something else than they thought. Work over
+//! memory that was written and not waited for is refused. Graphs run what they recorded, with the addresses of that
+//! time. Memory is poisoned, and every buffer has guards around it.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::f32::consts::PI;
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread;
 
 use firstlight_cuda::arguments::Arguments;
 use firstlight_cuda::board::{Board, BoardError, Product};
@@ -24,6 +27,15 @@ impl Pinned {
     fn with<R>(&self, use_it: impl FnOnce(&mut Vec<u8>) -> R) -> R {
         use_it(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// What has run: how many times each.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ran {
+    /// By name.
+    pub kernels: BTreeMap<&'static str, usize>,
+    /// By rows, and whether a bias was added.
+    pub multiplications: BTreeMap<(usize, bool), usize>,
 }
 
 #[derive(Debug, Clone)]
@@ -50,9 +62,19 @@ enum Work {
     Event(u64),
 }
 
-/// Work that was recorded.
+/// Work that was recorded. It must not outlive the board, whose kernels it runs.
 #[derive(Debug)]
-pub struct Graph(Vec<Work>);
+pub struct Graph {
+    work: Vec<Work>,
+    board: Weak<()>,
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        let alive = self.board.strong_count() > 0 || thread::panicking();
+        assert!(alive, "a graph outlives the kernels that it runs");
+    }
+}
 
 /// An emulated GPU with the kernels for one number format and head dimension.
 #[derive(Debug)]
@@ -66,9 +88,12 @@ pub struct EmulatedBoard {
     recording: Option<Vec<Work>>,
     events: u64,
     passed: u64,
+    /// Something was written that nobody has waited for.
+    writing: bool,
     seed: u64,
-    rows_multiplied: Arc<Mutex<BTreeSet<usize>>>,
+    ran: Arc<Mutex<Ran>>,
     failed: Option<BoardError>,
+    alive: Arc<()>,
 }
 
 impl EmulatedBoard {
@@ -86,19 +111,24 @@ impl EmulatedBoard {
             recording: None,
             events: 0,
             passed: 0,
+            writing: false,
             seed,
-            rows_multiplied: Arc::default(),
+            ran: Arc::default(),
             failed: None,
+            alive: Arc::default(),
         }
     }
 
-    /// How many rows multiplications have had.
-    pub fn rows_multiplied(&self) -> Arc<Mutex<BTreeSet<usize>>> {
-        Arc::clone(&self.rows_multiplied)
+    /// What has run so far, to be looked at later.
+    pub fn ran(&self) -> Arc<Mutex<Ran>> {
+        Arc::clone(&self.ran)
     }
 
     fn queue(&mut self, work: Work) -> Result<(), BoardError> {
         self.failed.clone().map_or(Ok(()), Err)?;
+        if self.writing && matches!(work, Work::Launch(..) | Work::Multiply(_) | Work::Copy { .. }) {
+            return Err(BoardError("work over memory whose writing nobody has waited for".to_owned()));
+        }
         match (&mut self.recording, &work) {
             (Some(_), Work::Upload { .. } | Work::Download { .. } | Work::Event(_)) => {
                 return Err(BoardError("a copy to or from the host, or an event, in a graph".to_owned()));
@@ -109,19 +139,32 @@ impl EmulatedBoard {
         Ok(())
     }
 
+    fn run_until(&mut self, done: impl Fn(&Self) -> bool) -> Result<(), BoardError> {
+        while !done(self) {
+            let work =
+                self.queue.pop_front().ok_or_else(|| BoardError("an event that never passes".into()))?;
+            if let Err(error) = self.run(&work) {
+                self.failed = Some(error.clone());
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
     fn run(&mut self, work: &Work) -> Result<(), BoardError> {
         self.seed += 1;
+        let mut ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: whoever queued it vouched for it.
         unsafe {
             match work {
                 Work::Launch(kernel, launch, arguments) => {
+                    *ran.kernels.entry(launch.kernel).or_default() += 1;
                     machine()
                         .launch(*kernel, launch, arguments.as_ptr().cast(), self.seed)
                         .map_err(BoardError)?;
                 }
                 Work::Multiply(product) => {
-                    let mut rows = self.rows_multiplied.lock().unwrap_or_else(PoisonError::into_inner);
-                    rows.insert(product.rows);
+                    *ran.multiplications.entry((product.rows, product.bias.is_some())).or_default() += 1;
                     multiply(self.number, product);
                 }
                 Work::Copy { from, to, len } => {
@@ -174,7 +217,13 @@ impl Board for EmulatedBoard {
     unsafe fn write(&mut self, to: u64, bytes: &[u8]) -> Result<(), BoardError> {
         // SAFETY: the caller vouches for it.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to as *mut u8, bytes.len()) };
+        self.writing = true;
         Ok(())
+    }
+
+    fn synchronize(&mut self) -> Result<(), BoardError> {
+        self.writing = false;
+        self.run_until(|board| board.queue.is_empty())
     }
 
     unsafe fn launch<A: Arguments>(&mut self, launch: &Launch, arguments: &A) -> Result<(), BoardError> {
@@ -227,15 +276,7 @@ impl Board for EmulatedBoard {
     }
 
     fn wait(&mut self, event: &u64) -> Result<(), BoardError> {
-        while self.passed < *event {
-            let work =
-                self.queue.pop_front().ok_or_else(|| BoardError("an event that never passes".into()))?;
-            if let Err(error) = self.run(&work) {
-                self.failed = Some(error.clone());
-                return Err(error);
-            }
-        }
-        Ok(())
+        self.run_until(|board| board.passed >= *event)
     }
 
     fn milliseconds(&self, from: &u64, to: &u64) -> Result<f32, BoardError> {
@@ -251,11 +292,13 @@ impl Board for EmulatedBoard {
     }
 
     fn end_capture(&mut self) -> Result<Graph, BoardError> {
-        self.recording.take().map(Graph).ok_or_else(|| BoardError("nothing is being recorded".to_owned()))
+        let work = self.recording.take();
+        let work = work.ok_or_else(|| BoardError("nothing is being recorded".to_owned()))?;
+        Ok(Graph { work, board: Arc::downgrade(&self.alive) })
     }
 
     fn replay(&mut self, graph: &Graph) -> Result<(), BoardError> {
-        graph.0.iter().try_for_each(|work| self.queue(work.clone()))
+        graph.work.iter().try_for_each(|work| self.queue(work.clone()))
     }
 }
 
@@ -285,6 +328,7 @@ unsafe fn multiply(number: Number, product: &Product) {
             for (output, w) in weight.chunks_exact(inputs).enumerate() {
                 let bias = product.bias.map_or(0.0, |bias| wide(*(bias as *const u16).add(output)));
                 let sum = x.iter().zip(w).fold(0.0_f32, |sum, (x, w)| x.mul_add(*w, sum)) + bias;
+                let sum = if product.gelu_tanh { gelu_tanh(sum) } else { sum };
                 let at = row * outputs + output;
                 match product.wide_out {
                     true => *(product.out as *mut f32).add(at) = sum,
@@ -293,4 +337,9 @@ unsafe fn multiply(number: Number, product: &Product) {
             }
         }
     }
+}
+
+fn gelu_tanh(x: f32) -> f32 {
+    let inner = (2.0 / PI).sqrt() * (x + 0.044_715 * x * x * x);
+    0.5 * x * (1.0 + inner.tanh())
 }

@@ -3,6 +3,10 @@
 //! # The contract
 //! The functions are those of `machine.h`. One launch at a time in a process, which [`Machine::launch`]
 //! sees to.
+//!
+//! # More checks
+//! `FIRSTLIGHT_EMULATION_FLAGS` holds flags for the compiler besides our own, for the machine and for kernels. With
+//! `-fsanitize=undefined -fno-sanitize-recover=undefined` in it, whoever runs into undefined behaviour is ended.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fs;
@@ -109,6 +113,9 @@ pub fn work_folder() -> PathBuf {
     folder
 }
 
+/// Flags besides our own.
+const FLAGS: &str = "FIRSTLIGHT_EMULATION_FLAGS";
+
 /// Compiles a shared library with the system's C++ compiler, once for the same input.
 pub fn compile(name: &str, includes: &[PathBuf], flags: &[&str], sources: &[&Path]) -> PathBuf {
     let mut hash = Sha256::new();
@@ -117,6 +124,8 @@ pub fn compile(name: &str, includes: &[PathBuf], flags: &[&str], sources: &[&Pat
     {
         hash.update(fs::read(&text).unwrap_or_else(|e| panic!("{}: {e}", text.display())));
     }
+    let more = std::env::var(FLAGS).unwrap_or_default();
+    let flags: Vec<&str> = flags.iter().copied().chain(more.split_whitespace()).collect();
     flags.iter().for_each(|flag| hash.update(flag));
     let hash: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     let out = work_folder().join(format!("{name}-{hash}.so"));
@@ -127,7 +136,7 @@ pub fn compile(name: &str, includes: &[PathBuf], flags: &[&str], sources: &[&Pat
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".into());
     let mut command = Command::new(&compiler);
     command.args(["-std=c++17", "-fPIC", "-shared", "-Wall", "-Wextra", "-Wno-unknown-pragmas"]);
-    command.args(flags).args(includes.iter().map(|folder| format!("-I{}", folder.display())));
+    command.args(&flags).args(includes.iter().map(|folder| format!("-I{}", folder.display())));
     command.args(["-x", "c++"]).args(sources).arg("-o").arg(&aside);
     let output = command.output().unwrap_or_else(|e| panic!("{compiler}: {e}"));
     assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));

@@ -4,16 +4,18 @@
 //! check_on_gpu compile ARCHITECTURE CACHE NVRTC_FOLDER    compile every module into the folder CACHE; needs no GPU
 //! check_on_gpu run CACHE [NVRTC_FOLDER]                   check every module on GPU 0; JSON on standard output
 //! ```
-//! `run` compiles what CACHE lacks, if it is told where NVRTC is. Exit status: 0 all well, 1 a kernel is wrong, 2
-//! there is no GPU, or the command line makes no sense.
+//! `run` compiles what CACHE lacks, if it is told where NVRTC is. A kernel that leaves the GPU unusable is the last to
+//! be checked. Exit status: 0 all well, 1 something is wrong, 2 there is no GPU, or the command line makes no sense.
 
 #[path = "../../checks/mod.rs"]
 mod checks;
 mod platform;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::ExitCode;
 
+use checks::report::{Report, quoted};
 use firstlight_cuda::cache::{COMPILER, Cache};
 use firstlight_cuda::driver::Gpu;
 use firstlight_cuda::nvrtc::{Architecture, Nvrtc, NvrtcError};
@@ -28,13 +30,15 @@ fn main() -> ExitCode {
         ["run", cache] => run(cache, None),
         ["run", cache, nvrtc] => run(cache, Some(nvrtc)),
         _ => {
-            Err("usage: check_on_gpu compile ARCHITECTURE CACHE NVRTC_FOLDER | run CACHE [NVRTC_FOLDER]"
-                .into())
+            eprintln!(
+                "usage: check_on_gpu compile ARCHITECTURE CACHE NVRTC_FOLDER | run CACHE [NVRTC_FOLDER]"
+            );
+            Ok(ExitCode::from(2))
         }
     };
     done.unwrap_or_else(|error| {
         eprintln!("check_on_gpu: {error}");
-        ExitCode::from(2)
+        ExitCode::FAILURE
     })
 }
 
@@ -50,30 +54,36 @@ fn compile(architecture: &str, cache: &str, nvrtc: &str) -> Done {
 }
 
 fn run(cache: &str, nvrtc: Option<&str>) -> Done {
-    let gpu = Gpu::open(0)?;
-    platform::use_gpu(gpu);
+    match Gpu::open(0) {
+        Ok(gpu) => platform::use_gpu(gpu),
+        Err(error) => {
+            eprintln!("check_on_gpu: {error}");
+            return Ok(ExitCode::from(2));
+        }
+    }
     let gpu = platform::gpu();
     let nvrtc = nvrtc.map(|folder| Nvrtc::load(Some(Path::new(folder)))).transpose()?;
     let cache = Cache::new(Path::new(cache), COMPILER);
-    let mut modules = Vec::new();
-    let mut wrong = 0;
-    for module in Module::all() {
-        let cubin = module_for(&module, gpu.architecture(), &cache, nvrtc.as_ref())?;
-        let checked = checks::check(&Kernels::load(module, &cubin)?);
-        wrong += usize::from(checked.is_err());
-        let (part, reason) = match checked {
-            Ok(part) => (format!("{part:.4}"), "null".to_owned()),
-            Err(reason) => ("null".to_owned(), quoted(&reason)),
-        };
-        let name = quoted(&module.name());
-        modules.push(format!("    {{\"module\": {name}, \"error_part\": {part}, \"wrong\": {reason}}}"));
-    }
-    let (free, total) = gpu.memory()?;
-    println!("{{");
-    println!("  \"gpu\": {}, \"architecture\": \"{}\",", quoted(gpu.name()), gpu.architecture());
-    println!("  \"memory_bytes\": {total}, \"free_bytes\": {free},");
-    println!("  \"modules\": [\n{}\n  ]\n}}", modules.join(",\n"));
-    Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let check = |module: Module| {
+        let cubin = module_for(&module, gpu.architecture(), &cache, nvrtc.as_ref());
+        let cubin = cubin.map_err(|error| error.to_string())?;
+        let kernels = Kernels::load(module, &cubin).map_err(|error| error.to_string())?;
+        // Memory that is refused brings a check down; the report is wanted all the same.
+        catch_unwind(AssertUnwindSafe(|| checks::check(&kernels)))
+            .unwrap_or_else(|_| Err("the check panicked".to_owned()))
+    };
+    let modules = Module::all().into_iter().map(|module| (module.name(), module));
+    let report = Report::of(modules, check, || gpu.synchronize().is_ok());
+    let (free, total) = gpu.memory().map_or((None, None), |(free, total)| (Some(free), Some(total)));
+    let bytes = |bytes: Option<u64>| bytes.map_or_else(|| "null".to_owned(), |bytes| bytes.to_string());
+    let head = [
+        ("gpu", quoted(gpu.name())),
+        ("architecture", quoted(&gpu.architecture().to_string())),
+        ("memory_bytes", bytes(total)),
+        ("free_bytes", bytes(free)),
+    ];
+    println!("{}", report.to_json(&head));
+    Ok(if report.is_well() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn module_for(
@@ -89,16 +99,4 @@ fn module_for(
             reason: format!("not in the cache for {architecture}, and no NVRTC was named"),
         }),
     })
-}
-
-fn quoted(text: &str) -> String {
-    let escaped: String = text
-        .chars()
-        .map(|c| match c {
-            '"' | '\\' => format!("\\{c}"),
-            c if c.is_control() => " ".to_owned(),
-            c => c.to_string(),
-        })
-        .collect();
-    format!("\"{escaped}\"")
 }

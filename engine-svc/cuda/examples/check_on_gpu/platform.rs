@@ -1,5 +1,4 @@
-//! Kernels and memory on a real GPU, as `checks` want them. A device error ends the program: nothing can be checked
-//! after it.
+//! Kernels and memory on a real GPU, as `checks` want them. A device error ends the check that it comes in.
 
 use std::marker::PhantomData;
 use std::sync::OnceLock;

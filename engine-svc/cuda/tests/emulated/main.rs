@@ -6,6 +6,7 @@
 #[path = "../../checks/mod.rs"]
 mod checks;
 mod mutants;
+mod report;
 
 /// What `checks` run on.
 mod platform {

@@ -158,6 +158,14 @@ impl KvPool {
         true
     }
 
+    /// Gives back the blocks of `table` behind those that hold `positions` positions: nothing was computed into them.
+    pub fn shrink(&mut self, table: &mut BlockTable, positions: usize) {
+        let kept = self.blocks_for(positions).max(table.published).min(table.len());
+        for id in table.ids.split_off(kept).into_iter().rev() {
+            self.drop_reference(id);
+        }
+    }
+
     /// Tells the prefix cache about the blocks of `table` that are full now that the first `computed` of `tokens`
     /// have their keys and values. `hashes` is extended as blocks of generated tokens fill up.
     pub fn publish(

@@ -91,6 +91,18 @@ fn a_pool_that_runs_dry_says_so_and_changes_nothing() {
 }
 
 #[test]
+fn a_table_gives_back_what_lies_behind_its_positions() {
+    let mut pool = KvPool::new(4, BLOCK);
+    let (mut held, _) = compute(&mut pool, (0..9).collect());
+    assert!(pool.extend(&mut held.table, 13));
+    pool.shrink(&mut held.table, 9);
+    assert_eq!((held.table.len(), pool.free()), (3, 1));
+    pool.shrink(&mut held.table, 1);
+    assert_eq!(held.table.len(), 2, "what the prefix cache knows stays");
+    pool.check_integrity([&held.table]).unwrap();
+}
+
+#[test]
 fn books_that_do_not_add_up_are_noticed() {
     let mut pool = KvPool::new(4, BLOCK);
     let (held, _) = compute(&mut pool, (0..8).collect());

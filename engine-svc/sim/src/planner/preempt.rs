@@ -11,6 +11,9 @@ impl Planner {
             if self.kv.extend(&mut seq.table, positions) {
                 return true;
             }
+            if self.take_back(plan) {
+                continue;
+            }
             let youngest = self.begun().max_by_key(|&(age, _)| age).map(|(_, id)| id);
             let Some(youngest) = youngest else { return false };
             self.remove(youngest);

@@ -9,7 +9,7 @@ impl Planner {
         for id in self.prefilling.clone() {
             budget -= self.add_chunk(plan, id, budget, may_run);
         }
-        while budget > 0 && !self.holding && self.active < self.shape.max_sequences {
+        while budget > 0 && self.active < self.shape.max_sequences {
             let Some(batch) = self.inbox.pop_front() else { break };
             let rows_before = plan.rows.len();
             for &id in &batch.sequences {

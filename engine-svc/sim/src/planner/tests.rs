@@ -97,6 +97,48 @@ fn the_youngest_gives_way_when_the_pool_runs_dry() {
     assert_eq!(last, Some(End::Length), "the oldest always finishes");
 }
 
+/// Positions that the tables of these sequences hold.
+fn room(planner: &Planner, ids: impl IntoIterator<Item = u32>) -> Vec<usize> {
+    ids.into_iter().map(|id| planner.sequence(SeqId(id)).unwrap().blocks().len() * BLOCK).collect()
+}
+
+#[test]
+fn the_block_of_the_next_token_is_there_a_forward_before_it_is_asked_for() {
+    let mut planner = planner(10, limits(8, 100));
+    planner.admit(BatchId(1), [(SeqId(0), prompt(1, 6, 9))]);
+    run(&mut planner, ForwardKind::Prefill, 7);
+    for computed in 6..14 {
+        let plan = planner.plan(ForwardKind::Decode, &|_| true).unwrap();
+        assert_eq!(plan.rows[0].start, computed);
+        // Of nine tokens the last is not computed: fourteen positions in all.
+        assert_eq!(room(&planner, [0])[0], (computed + 2).min(14).next_multiple_of(BLOCK));
+        planner.complete(&plan, &[Some(7)]);
+    }
+    assert!(planner.is_idle());
+}
+
+#[test]
+fn nobody_gives_way_for_a_block_that_is_not_needed_yet() {
+    let mut planner = planner(3, limits(8, 100));
+    planner.admit(BatchId(1), [(SeqId(0), prompt(1, 3, 9)), (SeqId(1), prompt(2, 5, 2))]);
+    run(&mut planner, ForwardKind::Prefill, 7);
+    let (plan, _) = run(&mut planner, ForwardKind::Decode, 7).unwrap();
+    assert_eq!((ids(&plan), plan.preempted.len()), (vec![0, 1], 0));
+}
+
+#[test]
+fn a_block_taken_early_is_given_back_before_anyone_gives_way() {
+    let mut planner = planner(5, limits(1, 100));
+    planner.admit(BatchId(1), [(SeqId(0), prompt(1, 7, 9)), (SeqId(1), prompt(2, 8, 9))]);
+    run(&mut planner, ForwardKind::Prefill, 7);
+    // The first of two groups takes the last block one forward early; the second cannot do without it.
+    run(&mut planner, ForwardKind::Decode, 7);
+    assert_eq!((room(&planner, [0, 1]), planner.kv().free()), (vec![12, 8], 0));
+    let (plan, _) = run(&mut planner, ForwardKind::Decode, 7).unwrap();
+    assert_eq!((ids(&plan), plan.preempted.len()), (vec![1], 0));
+    assert_eq!(room(&planner, [0, 1]), [8, 12]);
+}
+
 #[test]
 fn a_younger_prompt_waits_for_blocks_and_takes_none_from_older_ones() {
     let mut planner = planner(4, limits(8, 100));
@@ -107,6 +149,22 @@ fn a_younger_prompt_waits_for_blocks_and_takes_none_from_older_ones() {
     assert!(run(&mut planner, ForwardKind::Prefill, 7).is_none());
     let (plan, _) = run(&mut planner, ForwardKind::Decode, 7).unwrap();
     assert_eq!(plan.preempted, [SeqId(1)], "the older one decodes on");
+}
+
+#[test]
+fn blocks_that_a_prompt_has_yet_to_take_are_promised_to_no_one_else() {
+    let mut planner = planner(10, limits(8, 4));
+    planner.admit(BatchId(1), [(SeqId(0), prompt(1, 12, 9)), (SeqId(1), prompt(2, 5, 9))]);
+    assert_eq!(planner.free_to_promise(), 10, "the inbox is the scheduler's to count");
+    let mut seen = Vec::new();
+    while let Some((plan, _)) = run(&mut planner, ForwardKind::Prefill, 7) {
+        seen.push((ids(&plan), planner.kv().free(), planner.free_to_promise()));
+    }
+    let all = |rows: &[u32], free| (rows.to_vec(), free, 5);
+    assert_eq!(seen, [all(&[0], 9), all(&[0], 8), all(&[0], 7), all(&[1], 6), all(&[1], 5)]);
+    planner.cancel(SeqId(0));
+    planner.cancel(SeqId(1));
+    assert_eq!(planner.free_to_promise(), 10);
 }
 
 #[test]
@@ -167,18 +225,6 @@ fn a_sequence_ends_on_eos_unless_told_to_ignore_it_and_on_its_stop_tokens() {
     let (_, outcomes) = run(&mut planner, ForwardKind::Prefill, 0).unwrap();
     let ends: Vec<_> = outcomes.iter().map(|outcome| outcome.end).collect();
     assert_eq!(ends, [Some(End::Eos), None, Some(End::StopToken)]);
-}
-
-#[test]
-fn while_draining_what_has_begun_finishes_and_nothing_begins() {
-    let mut planner = planner(40, limits(8, 100));
-    planner.admit(BatchId(1), [(SeqId(0), prompt(1, 4, 2))]);
-    run(&mut planner, ForwardKind::Prefill, 7);
-    planner.hold_inbox();
-    planner.admit(BatchId(2), [(SeqId(1), prompt(2, 4, 2))]);
-    assert!(run(&mut planner, ForwardKind::Prefill, 7).is_none());
-    run(&mut planner, ForwardKind::Decode, 7).unwrap();
-    assert_eq!((planner.active(), planner.inbox()), (0, 1));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use firstlight_cuda::board::BoardError;
 
 use super::inputs::{DecodeInputs, PrefillInputs};
 
-/// Names a forward; they count up by one. At most two have tokens that nobody has asked for.
+/// Names a forward; they count up by one. At most three have tokens that nobody has asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 

@@ -2,7 +2,7 @@
 
 use firstlight_cuda::arguments::Pairing;
 use firstlight_cuda::board::{Board, BoardError};
-use firstlight_cuda::kv::KvLayout;
+use firstlight_cuda::kv::{BLOCK_TOKENS, KvLayout};
 use firstlight_cuda::source::Number;
 
 use crate::model::ops::Role;
@@ -10,6 +10,10 @@ use crate::weights::config;
 
 /// Rows of every multiplication where tokens must not depend on neighbours.
 pub(super) const INVARIANT_ROWS: usize = 64;
+/// Logits of a row are a multiple of these: with an odd number of them multiplications go by single elements.
+pub(super) const LOGITS_TILE: usize = 64;
+/// With fewer, libtorch writes the bias in a kernel of its own and adds to it.
+pub(super) const LEAST_ROWS_WITH_BIAS: usize = 2;
 /// Least blocks between the boundaries at which the keys of a decode row are split.
 const LEAST_BLOCKS_PER_SPLIT: usize = 16;
 /// Most splits of a decode row: their parts are held for every row.
@@ -36,8 +40,20 @@ impl Shape {
         self.context_blocks.div_ceil(MOST_SPLITS).max(LEAST_BLOCKS_PER_SPLIT)
     }
 
+    /// Of the longest context.
     pub fn splits(&self) -> usize {
         self.context_blocks.div_ceil(self.blocks_per_split()).max(1)
+    }
+
+    /// Into how many parts a decode forward deals the keys of its rows, the longest of which has so many: one, which
+    /// needs no kernel to join them, or as many as there can be.
+    pub fn splits_of(&self, context: usize) -> usize {
+        if context <= self.blocks_per_split() * BLOCK_TOKENS { 1 } else { self.splits() }
+    }
+
+    /// What [`Shape::splits_of`] may say.
+    pub fn all_splits(&self) -> impl Iterator<Item = usize> + use<> {
+        [self.splits(), 1].into_iter().take(if self.splits() > 1 { 2 } else { 1 })
     }
 }
 
@@ -53,11 +69,11 @@ pub(super) struct Buffer {
 
 impl Buffer {
     pub fn new<B: Board>(board: &mut B, shape: &Shape, role: Role, width: usize) -> Result<Self, BoardError> {
-        let (rows, number_bytes) = match role {
-            Role::Residual => (shape.rows, 4),
-            Role::Hidden => (shape.rows, 2),
-            Role::Selected => (shape.logit_rows, 2),
-            Role::Logits => (shape.logit_rows, 4),
+        let (rows, width, number_bytes) = match role {
+            Role::Residual => (shape.rows, width, 4),
+            Role::Hidden => (shape.rows, width, 2),
+            Role::Selected => (shape.logit_rows, width, 2),
+            Role::Logits => (shape.logit_rows, width.next_multiple_of(LOGITS_TILE), 4),
         };
         Ok(Self { at: board.alloc(rows * width * number_bytes)?, width, rows: 0, number_bytes })
     }

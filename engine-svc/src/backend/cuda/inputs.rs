@@ -105,13 +105,14 @@ pub struct DecodeInputs {
     words: Vec<u32>,
     rows: usize,
     bucket: usize,
+    longest: usize,
     scratch_block: u32,
 }
 
 impl DecodeInputs {
     /// No rows; padding rows will write to `scratch_block`, which no sequence has.
     pub fn new(layout: DecodeLayout, scratch_block: u32) -> Self {
-        Self { layout, words: vec![0; layout.all_words()], rows: 0, bucket: 0, scratch_block }
+        Self { layout, words: vec![0; layout.all_words()], rows: 0, bucket: 0, longest: 0, scratch_block }
     }
 
     /// Where columns lie.
@@ -129,6 +130,11 @@ impl DecodeInputs {
         self.bucket
     }
 
+    /// Positions that the row with the longest context attends to.
+    pub fn longest(&self) -> usize {
+        self.longest
+    }
+
     /// What is to be copied to the device.
     pub fn words(&self) -> &[u32] {
         &self.words[..self.layout.words(self.bucket)]
@@ -136,7 +142,7 @@ impl DecodeInputs {
 
     /// No rows.
     pub fn clear(&mut self) {
-        (self.rows, self.bucket) = (0, 0);
+        (self.rows, self.bucket, self.longest) = (0, 0, 0);
     }
 
     /// Adds a row.
@@ -164,6 +170,7 @@ impl DecodeInputs {
         self.words[table..][..blocks.len()].copy_from_slice(blocks);
         self.rows += 1;
         self.bucket = self.rows;
+        self.longest = self.longest.max(row.position + 1);
     }
 
     /// Adds padding rows: they attend to nothing and write to the scratch block.
@@ -301,7 +308,9 @@ mod tests {
         assert_eq!(column(layout.context()), [1, 34, 0, 0]);
         assert_eq!(words[layout.block_table()], 5);
         assert_eq!(words[layout.block_table() + 3..][..3], [8, 2, 6]);
-        assert_eq!((inputs.rows(), inputs.bucket()), (2, 4));
+        assert_eq!((inputs.rows(), inputs.bucket(), inputs.longest()), (2, 4, 34));
+        inputs.clear();
+        assert_eq!((inputs.rows(), inputs.bucket(), inputs.longest()), (0, 0, 0));
     }
 
     #[test]

@@ -113,7 +113,7 @@ pub fn load<B: Board>(
     })?;
     tracing::info!(device = info.device, bytes = ops.weight_bytes(), "weights on the GPU");
     let buffers = row_buffers(&mut ops, &buckets, context_blocks).map_err(at("buffers on the GPU"))?;
-    let graphs = if options.graphs { buckets.sizes().len() } else { 0 };
+    let graphs = if options.graphs { buckets.sizes().len() * shape.all_splits().count() } else { 0 };
     let blocks = place_kv(&mut ops, options, graphs as u64)?;
     let info = ModelInfo {
         dtype: options.number.name().to_lowercase(),
@@ -121,6 +121,8 @@ pub fn load<B: Board>(
         weight_bytes: ops.weight_bytes(),
         ..info
     };
+    // Weights were copied beside the stream that computes with them.
+    ops.board.synchronize().map_err(at("weights on the GPU"))?;
     let mut model = LoadedModel::new(decoder, ops, buffers, ranges).map_err(at("buffers on the host"))?;
     if options.graphs {
         let clock = Clock::new();

@@ -14,16 +14,17 @@ use super::ops::CudaOps;
 use super::rows::{Rows, decode_rows, prefill_rows};
 use crate::model::Decoder;
 
-/// Forwards whose rows and tokens may be under way; two are, one more is being prepared.
+/// Forwards whose rows and tokens may be under way: three are, one more is being prepared.
 const SLOTS: u64 = 4;
 
 /// A model, its KV pool and the buffers of its forwards.
 pub struct LoadedModel<B: Board> {
+    /// By bucket and the parts of its keys; none where forwards run eagerly. Before the kernels they run, which `ops` has: fields are dropped in
+    /// this order.
+    graphs: HashMap<(usize, usize), B::Graph>,
     decoder: Decoder<CudaOps<B>>,
     ops: CudaOps<B>,
     buffers: RowBuffers,
-    /// By bucket; none where forwards run eagerly.
-    graphs: HashMap<usize, B::Graph>,
     slots: Vec<Slot<B>>,
     ranges: Ranges,
 }
@@ -69,7 +70,7 @@ impl<B: Board> LoadedModel<B> {
             })
         });
         let slots = slots.collect::<Result<_, BoardError>>()?;
-        Ok(Self { decoder, ops, buffers, graphs: HashMap::new(), slots, ranges })
+        Ok(Self { graphs: HashMap::new(), decoder, ops, buffers, slots, ranges })
     }
 
     /// Captures the graphs of decode forwards of these sizes, over padding that writes to `scratch_block`. Runs each
@@ -77,26 +78,29 @@ impl<B: Board> LoadedModel<B> {
     pub(super) fn capture(&mut self, buckets: &[usize], scratch_block: u32) -> Result<(), BoardError> {
         // The largest first: what it needs serves the others.
         let mut padding = DecodeInputs::new(self.buffers.layout, scratch_block);
-        for &bucket in buckets.iter().rev() {
+        let shape = *self.ops.shape();
+        let graphs =
+            buckets.iter().rev().flat_map(|&bucket| shape.all_splits().map(move |splits| (bucket, splits)));
+        for (bucket, splits) in graphs {
             padding.pad_to(bucket);
             self.ops.board.use_here()?;
-            let _range = self.ranges.open_range(|| format!("capture {bucket} rows"));
+            let _range = self.ranges.open_range(|| format!("capture {bucket} rows, keys in {splits}"));
             self.upload_rows(0, padding.words(), self.buffers.decode)?;
-            self.run_decode(bucket)?;
+            self.run_decode(bucket, splits)?;
             let slot = &mut self.slots[0];
             self.ops.board.record(&mut slot.ended)?;
             self.ops.board.wait(&slot.ended)?;
             self.ops.board.begin_capture()?;
-            let ran = self.run_decode(bucket);
+            let ran = self.run_decode(bucket, splits);
             let graph = self.ops.board.end_capture();
             ran?;
-            self.graphs.insert(bucket, graph?);
+            self.graphs.insert((bucket, splits), graph?);
         }
         Ok(())
     }
 
-    fn run_decode(&mut self, bucket: usize) -> Result<(), BoardError> {
-        let rows = decode_rows(self.buffers.decode, &self.buffers.layout, bucket);
+    fn run_decode(&mut self, bucket: usize, splits: usize) -> Result<(), BoardError> {
+        let rows = decode_rows(self.buffers.decode, &self.buffers.layout, bucket, splits);
         self.run(&rows, self.ops.sampled)
     }
 
@@ -135,9 +139,10 @@ impl<B: Board> LoadedModel<B> {
         let slot = self.free_slot(ticket)?;
         self.upload_rows(slot, inputs.words(), self.buffers.decode)?;
         self.ops.board.record(&mut self.slots[slot].began)?;
-        match self.graphs.get(&inputs.bucket()) {
+        let (bucket, splits) = (inputs.bucket(), self.ops.shape().splits_of(inputs.longest()));
+        match self.graphs.get(&(bucket, splits)) {
             Some(graph) => self.ops.board.replay(graph)?,
-            None => self.run_decode(inputs.bucket())?,
+            None => self.run_decode(bucket, splits)?,
         }
         self.finish(slot, ticket, inputs.rows(), self.ops.sampled)
     }

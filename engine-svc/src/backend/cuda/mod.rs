@@ -5,7 +5,7 @@
 //! * [`device`]: what it asks of a GPU with the model on it
 //! * [`bucket`]: the sizes that decode forwards are padded to
 //! * [`inputs`]: the rows of a forward, laid out as the device reads them
-//! * `ahead`: the rows that ran before they were asked for
+//! * `ahead`, `place`: the rows that ran before they were asked for, and where their tokens are
 //! * [`memory`]: how many KV blocks fit
 //! * [`load`]: from weights to a model on a board
 //! * [`loaded`]: the model on a board, which is the real [`Device`]
@@ -13,9 +13,9 @@
 //!
 //! A decode forward is followed at once by the next one over the same rows, before the host has seen its tokens: the
 //! device works while the step loop publishes and plans. What a sequence has not asked for by then, because it
-//! ended, is one wasted row. A row that writes ahead writes only into the block that its sequence has just written,
-//! past what the books of the pool call filled, so that nothing else reads it; whoever gets the block next writes it
-//! anew, later in the same stream.
+//! ended, is one wasted row. A row that writes ahead writes only into blocks of its own sequence, past what the books
+//! of the pool call filled, so that nothing else reads it; whoever gets the block next writes it anew, later in the
+//! same stream.
 
 mod ahead;
 pub mod bucket;
@@ -26,14 +26,26 @@ pub mod load;
 pub mod loaded;
 pub mod memory;
 mod ops;
+mod place;
 mod rows;
 
-use super::{Backend, BackendError, Chunk, KvGeometry, ModelInfo, check_chunks};
+use std::collections::VecDeque;
+
+use firstlight_sim::planner::ForwardKind;
+
+use super::{Backend, BackendError, Chunk, DeviceForward, KvGeometry, ModelInfo, check_chunks};
 use crate::sample::Sampling;
-use ahead::{Ahead, Row};
+use ahead::{Ahead, Blocks, Row};
 use bucket::Buckets;
 use device::{Device, DeviceError, Ticket};
 use inputs::{DecodeInputs, DecodeLayout, DecodeRow, PrefillInputs, Token};
+use place::Place;
+
+/// Forwards whose tokens nobody has asked for: one that ran ahead, one that was missing, and the next over both.
+const MOST_IN_FLIGHT: usize = 3;
+
+/// Multiplications of a few and of many rows are different kernels, loaded when they are first called.
+const WARM_UP_ROWS: [usize; 2] = [512, 4096];
 
 /// A model on a GPU.
 pub struct CudaBackend<D> {
@@ -43,9 +55,21 @@ pub struct CudaBackend<D> {
     buckets: Buckets,
     inputs: DecodeInputs,
     ahead: Ahead,
+    /// Forwards whose tokens are not on the host yet, in the order in which they run.
+    in_flight: VecDeque<Flight>,
     last: Ticket,
     limits: ForwardLimits,
-    device_ns: u64,
+    /// Those that the call under way, or the last one, has waited for.
+    timed: Vec<DeviceForward>,
+}
+
+/// A forward that has been queued.
+#[derive(Debug, Clone, Copy)]
+struct Flight {
+    ticket: Ticket,
+    kind: ForwardKind,
+    /// Padding included.
+    rows: usize,
 }
 
 /// What forwards may hold.
@@ -65,8 +89,8 @@ impl<D: Device> CudaBackend<D> {
     pub fn new(device: D, info: ModelInfo, kv: KvGeometry, buckets: Buckets, limits: ForwardLimits) -> Self {
         let layout = DecodeLayout::new(buckets.largest(), info.context_length.div_ceil(kv.block_tokens));
         let inputs = DecodeInputs::new(layout, kv.blocks as u32);
-        let (ahead, last) = (Ahead::default(), Ticket(0));
-        Self { device, info, kv, buckets, inputs, ahead, last, limits, device_ns: 0 }
+        let (ahead, in_flight, last) = (Ahead::new(kv.blocks), VecDeque::new(), Ticket(0));
+        Self { device, info, kv, buckets, inputs, ahead, in_flight, last, limits, timed: Vec::new() }
     }
 
     /// Gives the model another name than its own files do.
@@ -74,76 +98,39 @@ impl<D: Device> CudaBackend<D> {
         self.info.name = name.to_owned();
     }
 
-    /// The tokens of a forward, and its time to the account.
-    fn tokens(&mut self, ticket: Ticket) -> Result<Vec<u32>, DeviceError> {
-        let sampled = self.device.tokens(ticket)?;
-        self.device_ns += sampled.device_ns;
-        Ok(sampled.tokens)
-    }
-
-    /// Rows that all decode: those that ran ahead are collected, the others run now, and the next forward over all of
-    /// them is queued, if it can be before their tokens are here.
+    /// Rows that all decode: those that ran ahead are taken as they are, the others run now, and the next forward over
+    /// all of them is queued before anything is waited for, unless they are too many for one.
     fn decode(&mut self, chunks: &[Chunk<'_>]) -> Result<Vec<u32>, DeviceError> {
-        let found: Vec<Option<Row>> =
-            chunks.iter().map(|chunk| self.ahead.take(chunk, self.block_of(chunk, chunk.start))).collect();
-        let missing: Vec<Chunk<'_>> =
-            chunks.iter().zip(&found).filter(|(_, row)| row.is_none()).map(|(chunk, _)| *chunk).collect();
-        if missing.len() == chunks.len() && missing.len() <= self.buckets.largest() {
-            let ticket = self.start(&missing)?;
-            self.collect_ahead()?;
-            return self.overlap(chunks, ticket, |index| index);
-        }
-        if let Some(ticket) = self.in_flight(&found) {
-            return self.overlap(chunks, ticket, |index| found[index].map_or(0, |row| row.index));
-        }
-        let mut late = Vec::new();
-        let collected = self.ahead.uncollected;
-        let mut fresh = Vec::new();
+        let mut places: Vec<Option<Place>> =
+            chunks.iter().map(|chunk| self.ahead.take(chunk, self.blocks_at(chunk, chunk.start))).collect();
+        let missing: Vec<usize> = (0..chunks.len()).filter(|&index| places[index].is_none()).collect();
         for group in missing.chunks(self.buckets.largest()) {
-            let ticket = self.start(group)?;
-            late.extend(self.collect_ahead()?);
-            fresh.extend(self.tokens(ticket)?);
+            // Room for this forward and for the one over all rows.
+            self.collect_all_but(MOST_IN_FLIGHT - 2, &mut places)?;
+            let ticket = self.start(group.iter().map(|&index| &chunks[index]))?;
+            for (row, &index) in group.iter().enumerate() {
+                places[index] = Some(Place::Device { ticket, row });
+            }
         }
-        late.extend(self.collect_ahead()?);
-        let mut fresh = fresh.into_iter();
-        let token = |row: &Option<Row>| match row {
-            Some(row) => row.result.or_else(|| (Some(row.ticket) == collected).then(|| late[row.index])),
-            None => fresh.next(),
-        };
-        let tokens: Option<Vec<u32>> = found.iter().map(token).collect();
-        let tokens = tokens.ok_or_else(|| DeviceError("a row that ran ahead brought no token".to_owned()))?;
-        self.start_ahead(chunks, |index| Token::Known(tokens[index]))?;
-        self.know(chunks, &tokens);
-        Ok(tokens)
-    }
-
-    /// The forward that holds all of these rows, if it is the last one queued and still in flight: then the next can
-    /// read its tokens on the device.
-    fn in_flight(&self, rows: &[Option<Row>]) -> Option<Ticket> {
-        let ticket = self.ahead.uncollected.filter(|&ticket| ticket == self.last)?;
-        rows.iter().all(|row| row.is_some_and(|row| row.ticket == ticket)).then_some(ticket)
-    }
-
-    /// Queues the forward after `ticket`, in which chunk `i` is row `row(i)`, then waits for the tokens of `ticket`.
-    fn overlap(
-        &mut self,
-        chunks: &[Chunk<'_>],
-        ticket: Ticket,
-        row: impl Fn(usize) -> usize,
-    ) -> Result<Vec<u32>, DeviceError> {
-        self.start_ahead(chunks, |index| Token::SampledIn(row(index)))?;
-        let all = self.tokens(ticket)?;
-        self.ahead.uncollected = self.ahead.uncollected.filter(|&uncollected| uncollected != ticket);
-        self.ahead.collected(ticket, &all, self.last);
-        let tokens: Vec<u32> = (0..chunks.len()).map(|index| all[row(index)]).collect();
+        while places.iter().flatten().any(|place| place.is_out_of_reach(self.last)) {
+            self.collect(&mut places)?;
+        }
+        let ahead = self.start_ahead(chunks, &places)?;
+        self.collect_all_but(usize::from(ahead), &mut places)?;
+        let tokens: Option<Vec<u32>> = places.iter().map(|place| place.and_then(Place::on_host)).collect();
+        let tokens = tokens.ok_or_else(|| DeviceError("a row brought no token".to_owned()))?;
         self.know(chunks, &tokens);
         Ok(tokens)
     }
 
     /// Queues a decode forward whose tokens the host knows.
-    fn start(&mut self, chunks: &[Chunk<'_>]) -> Result<Ticket, DeviceError> {
+    fn start<'a, 'b: 'a>(
+        &mut self,
+        chunks: impl Iterator<Item = &'a Chunk<'b>>,
+    ) -> Result<Ticket, DeviceError> {
         self.inputs.clear();
         for chunk in chunks {
+            self.ahead.wrote(&self.blocks_at(chunk, chunk.start)[..1]);
             let sampling = chunk.sample.copied().unwrap_or(Sampling::GREEDY);
             let token = Token::Known(chunk.tokens[0]);
             self.inputs.push(DecodeRow { token, position: chunk.start, blocks: chunk.blocks, sampling });
@@ -151,69 +138,93 @@ impl<D: Device> CudaBackend<D> {
         self.queue()
     }
 
-    /// Queues the forward after the one that `chunks` are of. Sequences whose next position has no block yet, or is
-    /// beyond the context, are left out.
-    fn start_ahead(
-        &mut self,
-        chunks: &[Chunk<'_>],
-        token: impl Fn(usize) -> Token,
-    ) -> Result<(), DeviceError> {
+    /// Queues the forward after the one that `chunks` are of, whose tokens are in `places`. Sequences whose next
+    /// position has no block yet, or is beyond the context, are left out. `false` when none is left.
+    fn start_ahead(&mut self, chunks: &[Chunk<'_>], places: &[Option<Place>]) -> Result<bool, DeviceError> {
         self.inputs.clear();
         let ticket = Ticket(self.last.0 + 1);
-        for (index, chunk) in chunks.iter().enumerate().take(self.buckets.largest()) {
-            let (position, Some(&sampling)) = (chunk.end(), chunk.sample) else { continue };
-            // In the block that the chunk itself writes: nobody else has it.
-            let same_block = !position.is_multiple_of(self.kv.block_tokens);
-            if same_block && position < self.info.context_length {
-                let row =
-                    Row { ticket, index: self.inputs.rows(), position, sampling, token: None, result: None };
-                self.ahead.insert(self.block_of(chunk, position), row);
-                self.inputs.push(DecodeRow { token: token(index), position, blocks: chunk.blocks, sampling });
+        for (chunk, place) in chunks.iter().zip(places).take(self.buckets.largest()) {
+            let (position, Some(&sampling), Some(place)) = (chunk.end(), chunk.sample, place) else {
+                continue;
+            };
+            if self.runs_ahead(chunk) {
+                let row = Row { ticket, index: self.inputs.rows(), position, sampling };
+                self.ahead.insert(self.blocks_at(chunk, position), row);
+                self.inputs.push(DecodeRow {
+                    token: place.source(),
+                    position,
+                    blocks: chunk.blocks,
+                    sampling,
+                });
             }
         }
-        if self.inputs.rows() > 0 {
-            self.ahead.uncollected = Some(self.queue()?);
+        let any = self.inputs.rows() > 0;
+        if any {
+            self.queue()?;
         }
-        Ok(())
+        Ok(any)
     }
 
     /// The rows of the forward queued last took in these tokens.
     fn know(&mut self, chunks: &[Chunk<'_>], tokens: &[u32]) {
         for (chunk, &token) in chunks.iter().zip(tokens) {
-            if !chunk.end().is_multiple_of(self.kv.block_tokens) {
-                self.ahead.took_in(self.block_of(chunk, chunk.end()), token);
+            if self.runs_ahead(chunk) {
+                self.ahead.took_in(self.blocks_at(chunk, chunk.end())[0], chunk.end(), token);
             }
         }
+    }
+
+    /// Whether the token after a chunk can take its place before the host has seen it.
+    fn runs_ahead(&self, chunk: &Chunk<'_>) -> bool {
+        let position = chunk.end();
+        let block = chunk.blocks.get(position / self.kv.block_tokens);
+        block.is_some_and(|&block| (block as usize) < self.kv.blocks) && position < self.info.context_length
     }
 
     fn queue(&mut self) -> Result<Ticket, DeviceError> {
         self.last = Ticket(self.last.0 + 1);
         self.inputs.pad_to(self.buckets.of(self.inputs.rows()));
         self.device.decode(self.last, &self.inputs)?;
-        Ok(self.last)
+        let (ticket, rows) = (self.last, self.inputs.bucket());
+        self.in_flight.push_back(Flight { ticket, kind: ForwardKind::Decode, rows });
+        Ok(ticket)
     }
 
-    /// Brings the tokens of the forward that ran ahead to the host, if they are not there yet.
-    fn collect_ahead(&mut self) -> Result<Vec<u32>, DeviceError> {
-        let Some(ticket) = self.ahead.uncollected.take() else { return Ok(Vec::new()) };
-        let tokens = self.tokens(ticket)?;
-        self.ahead.collected(ticket, &tokens, self.last);
-        Ok(tokens)
+    /// Waits for the forward that was queued first of those in flight. Gives its tokens, and puts them where rows wait
+    /// for them.
+    fn collect(&mut self, places: &mut [Option<Place>]) -> Result<Vec<u32>, DeviceError> {
+        let Some(Flight { ticket, kind, rows }) = self.in_flight.pop_front() else {
+            return Err(DeviceError("a row waits for a forward that never ran".to_owned()));
+        };
+        let sampled = self.device.tokens(ticket)?;
+        self.timed.push(DeviceForward { kind, rows, ns: sampled.device_ns });
+        self.ahead.collected(ticket, &sampled.tokens, self.last);
+        places.iter_mut().flatten().for_each(|place| place.collected(ticket, &sampled.tokens));
+        Ok(sampled.tokens)
+    }
+
+    fn collect_all_but(&mut self, left: usize, places: &mut [Option<Place>]) -> Result<(), DeviceError> {
+        while self.in_flight.len() > left {
+            self.collect(places)?;
+        }
+        Ok(())
     }
 
     fn prefill(&mut self, chunks: &[Chunk<'_>]) -> Result<Vec<Option<u32>>, DeviceError> {
         for chunk in chunks {
             let from = chunk.start / self.kv.block_tokens;
-            self.ahead.forget(&chunk.blocks[from..chunk.end().div_ceil(self.kv.block_tokens)]);
+            self.ahead.wrote(&chunk.blocks[from..chunk.end().div_ceil(self.kv.block_tokens)]);
         }
         let mut sampled = Vec::new();
         for pass in passes(chunks, self.limits) {
             let inputs = PrefillInputs::new(&pass, self.kv.block_tokens);
             self.last = Ticket(self.last.0 + 1);
             self.device.prefill(self.last, &inputs)?;
-            // It came before in the stream, so this waits for nothing that the prompt's tokens would not wait for.
-            self.collect_ahead()?;
-            sampled.extend(self.tokens(self.last)?);
+            let rows = inputs.tokens.len();
+            self.in_flight.push_back(Flight { ticket: self.last, kind: ForwardKind::Prefill, rows });
+            // What came before in the stream waits for nothing that the prompt's tokens would not wait for.
+            self.collect_all_but(1, &mut [])?;
+            sampled.extend(self.collect(&mut [])?);
         }
         let mut sampled = sampled.into_iter();
         Ok(chunks.iter().map(|chunk| chunk.sample.and_then(|_| sampled.next())).collect())
@@ -233,8 +244,9 @@ impl<D: Device> CudaBackend<D> {
         Ok(chunks.iter().map(token).map(Option::flatten).collect())
     }
 
-    fn block_of(&self, chunk: &Chunk<'_>, position: usize) -> u32 {
-        chunk.blocks[position / self.kv.block_tokens]
+    /// Where a row at `position` of the chunk's sequence writes.
+    fn blocks_at(&self, chunk: &Chunk<'_>, position: usize) -> Blocks {
+        [position, position.saturating_sub(1)].map(|position| chunk.blocks[position / self.kv.block_tokens])
     }
 }
 
@@ -249,7 +261,7 @@ impl<D: Device> Backend for CudaBackend<D> {
 
     fn forward(&mut self, chunks: &[Chunk<'_>]) -> Result<Vec<Option<u32>>, BackendError> {
         check_chunks(chunks, &self.info, self.kv)?;
-        self.device_ns = 0;
+        self.timed.clear();
         let decodes = |chunk: &&Chunk<'_>| chunk.tokens.len() == 1 && chunk.sample.is_some();
         let tokens = match chunks.iter().filter(decodes).count() {
             all if all == chunks.len() => {
@@ -268,15 +280,19 @@ impl<D: Device> Backend for CudaBackend<D> {
 
     fn copy_block(&mut self, from: u32, to: u32) {
         assert!((from.max(to) as usize) < self.kv.blocks, "block {from} or {to} outside the pool");
-        self.ahead.forget(&[to]);
+        self.ahead.wrote(&[to]);
         if let Err(error) = self.device.copy_block(from, to) {
             // The forward that reads the block fails as well, and says so to the caller.
             tracing::error!(%error, from, to, "a KV block was not copied");
         }
     }
 
-    fn device_ns(&self) -> u64 {
-        self.device_ns
+    fn warm_up_rows(&self) -> &[usize] {
+        &WARM_UP_ROWS
+    }
+
+    fn device_forwards(&self) -> &[DeviceForward] {
+        &self.timed
     }
 }
 

@@ -11,7 +11,9 @@ use firstlight_cuda::launch::{DecodeShape, Launch};
 use firstlight_kernels::rope::RopePairing;
 use firstlight_kernels::rows::Heads;
 
-use super::held::{Buffer, INVARIANT_ROWS, Linear, NormWeights, Numbers, Rope, Shape};
+use super::held::{
+    Buffer, INVARIANT_ROWS, LEAST_ROWS_WITH_BIAS, LOGITS_TILE, Linear, NormWeights, Numbers, Rope, Shape,
+};
 use super::rows::{Attention, Rows};
 use crate::model::ops::{Ops, Role};
 use crate::weights::config::{self, ModelConfig};
@@ -24,6 +26,7 @@ const WRITE_BYTES: usize = 16 << 20;
 pub(super) struct CudaOps<B> {
     pub board: B,
     shape: Shape,
+    vocabulary: usize,
     scale_log2: f32,
     /// The KV pool, once it is there.
     kv: u64,
@@ -55,6 +58,7 @@ impl<B: Board> CudaOps<B> {
         Ok(Self {
             board,
             shape,
+            vocabulary: config.vocab_size,
             scale_log2: shape.kv.scale_log2(),
             kv: 0,
             delta,
@@ -91,8 +95,8 @@ impl<B: Board> CudaOps<B> {
             logits: DevicePtr::at(logits.at),
             sampling: rows.sampling,
             tokens: DevicePtr::at(tokens),
-            vocabulary: logits.width as i32,
-            reserved: 0,
+            vocabulary: self.vocabulary as i32,
+            stride: logits.width as i32,
         };
         self.launch(&Launch::sample(logits.rows), &arguments);
     }
@@ -117,8 +121,12 @@ impl<B: Board> CudaOps<B> {
         }
     }
 
-    fn product(&mut self, weights: &Linear, x: &Buffer, out: Buffer) {
-        let rows = if self.shape.batch_invariant { INVARIANT_ROWS } else { x.rows };
+    fn product(&mut self, weights: &Linear, x: &Buffer, out: Buffer, gelu_tanh: bool) {
+        let rows = match weights.bias {
+            _ if self.shape.batch_invariant => INVARIANT_ROWS,
+            Some(_) => x.rows.max(LEAST_ROWS_WITH_BIAS),
+            None => x.rows,
+        };
         for first in (0..x.rows).step_by(rows.max(1)) {
             let product = Product {
                 out: out.row(first),
@@ -126,6 +134,7 @@ impl<B: Board> CudaOps<B> {
                 input: x.row(first),
                 weight: weights.weight,
                 bias: weights.bias,
+                gelu_tanh,
                 rows,
                 outputs: weights.outputs,
                 inputs: weights.inputs,
@@ -207,9 +216,13 @@ impl<B: Board> Ops for CudaOps<B> {
     type Rope = Rope;
     type Step<'a> = Rows;
 
-    fn linear(&mut self, _weight: Weight, parts: &[Matrix<'_>], bias: Option<&[f32]>) -> Linear {
+    fn linear(&mut self, weight: Weight, parts: &[Matrix<'_>], bias: Option<&[f32]>) -> Linear {
         let number = self.shape.number;
-        let (inputs, outputs) = (parts[0].inputs, parts.iter().map(|part| part.outputs).sum::<usize>());
+        let (inputs, filled) = (parts[0].inputs, parts.iter().map(|part| part.outputs).sum::<usize>());
+        let outputs = match weight {
+            Weight::TokenEmbedding | Weight::Output => filled.next_multiple_of(LOGITS_TILE),
+            _ => filled,
+        };
         let rows_at_once = (WRITE_BYTES / (2 * inputs)).max(1);
         let chunks = parts.iter().flat_map(|part| {
             (0..part.outputs).step_by(rows_at_once).map(move |first| {
@@ -222,7 +235,8 @@ impl<B: Board> Ops for CudaOps<B> {
                 Numbers(numbers)
             })
         });
-        let weight = self.place_chunks(outputs * inputs * 2, chunks);
+        let spare = (outputs > filled).then(|| Numbers(vec![0; (outputs - filled) * inputs]));
+        let weight = self.place_chunks(outputs * inputs * 2, chunks.chain(spare));
         let bias = bias.map(|bias| {
             let numbers: Vec<u16> = bias.iter().map(|&value| number.narrow(value)).collect();
             self.place(bytemuck::cast_slice(&numbers))
@@ -312,12 +326,21 @@ impl<B: Board> Ops for CudaOps<B> {
 
     fn multiply(&mut self, weights: &Linear, x: &Buffer, y: &mut Buffer) {
         y.rows = x.rows;
-        self.product(weights, x, *y);
+        self.product(weights, x, *y, false);
+    }
+
+    fn multiply_gelu_tanh(&mut self, weights: &Linear, x: &Buffer, y: &mut Buffer) {
+        y.rows = x.rows;
+        let fused = weights.bias.is_some();
+        self.product(weights, x, *y, fused);
+        if !fused {
+            self.gelu_tanh(y);
+        }
     }
 
     fn multiply_add(&mut self, weights: &Linear, x: &Buffer, _y: &mut Buffer) {
         debug_assert!(!self.delta_waits, "a norm comes after each");
-        self.product(weights, x, self.delta);
+        self.product(weights, x, self.delta, false);
         self.delta_waits = true;
     }
 
@@ -337,8 +360,8 @@ impl<B: Board> Ops for CudaOps<B> {
         };
         self.launch(&Launch::kv_append_rope(step.rows), &append);
         match step.attention {
-            Attention::Decode { context, block_table, table_stride } => {
-                let (splits, kv_heads) = (self.shape.splits(), self.shape.kv.kv_heads);
+            Attention::Decode { context, block_table, table_stride, splits } => {
+                let kv_heads = self.shape.kv.kv_heads;
                 // Enough blocks for every multiprocessor where rows are few.
                 let wanted = (2 * self.board.processors()).div_ceil(step.rows * kv_heads);
                 let shape = DecodeShape {
@@ -363,7 +386,7 @@ impl<B: Board> Ops for CudaOps<B> {
                     heads: heads as i32,
                     table_stride: table_stride as i32,
                     blocks_per_split: shape.blocks_per_split as i32,
-                    splits: splits as i32,
+                    splits: self.shape.splits() as i32,
                     reserved: 0,
                 };
                 self.launch(&Launch::paged_decode(&shape), &arguments);

@@ -25,7 +25,13 @@ pub(super) struct Rows {
 #[derive(Clone, Copy)]
 pub(super) enum Attention {
     /// A row for each sequence.
-    Decode { context: DevicePtr<i32>, block_table: DevicePtr<i32>, table_stride: usize },
+    Decode {
+        context: DevicePtr<i32>,
+        block_table: DevicePtr<i32>,
+        table_stride: usize,
+        /// Parts into which keys are dealt.
+        splits: usize,
+    },
     /// Tiles of rows of one sequence each.
     Prefill {
         tiles: DevicePtr<PrefillTile>,
@@ -35,8 +41,8 @@ pub(super) enum Attention {
     },
 }
 
-/// The rows of a decode forward of `bucket` rows, in the static buffer at `base`.
-pub(super) fn decode_rows(base: u64, layout: &DecodeLayout, bucket: usize) -> Rows {
+/// The rows of a decode forward of `bucket` rows, in the static buffer at `base`, with keys in so many parts.
+pub(super) fn decode_rows(base: u64, layout: &DecodeLayout, bucket: usize, splits: usize) -> Rows {
     let column = |words| DevicePtr::<i32>::at(base).offset(words);
     Rows {
         rows: bucket,
@@ -51,6 +57,7 @@ pub(super) fn decode_rows(base: u64, layout: &DecodeLayout, bucket: usize) -> Ro
             context: column(layout.context()),
             block_table: column(layout.block_table()),
             table_stride: layout.table_stride(),
+            splits,
         },
     }
 }

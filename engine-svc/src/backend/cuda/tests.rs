@@ -1,8 +1,10 @@
 use std::sync::{Arc, Mutex};
 
+mod cadence;
+
 use proptest::prelude::*;
 
-use super::fake::{Call, FakeDevice, next_token};
+use super::fake::{Call, FORWARD_NS, FakeDevice, next_token};
 use super::*;
 use crate::sample::Sampling;
 
@@ -17,6 +19,15 @@ fn backend(largest: usize) -> (CudaBackend<FakeDevice>, Arc<Mutex<Vec<Call>>>) {
 }
 
 fn limited(largest: usize, limits: ForwardLimits) -> (CudaBackend<FakeDevice>, Arc<Mutex<Vec<Call>>>) {
+    sized(largest, limits, BLOCKS, CONTEXT)
+}
+
+fn sized(
+    largest: usize,
+    limits: ForwardLimits,
+    blocks: usize,
+    context_length: usize,
+) -> (CudaBackend<FakeDevice>, Arc<Mutex<Vec<Call>>>) {
     let info = ModelInfo {
         name: "m".into(),
         architecture: "llama".into(),
@@ -25,13 +36,13 @@ fn limited(largest: usize, limits: ForwardLimits) -> (CudaBackend<FakeDevice>, A
         tokenizer_hash: String::new(),
         device: "fake".into(),
         vocab_size: VOCABULARY,
-        context_length: CONTEXT,
+        context_length,
         eos_ids: vec![2],
         weight_bytes: 0,
         threads: 1,
     };
-    let kv = KvGeometry { block_tokens: 16, blocks: BLOCKS, block_bytes: 0 };
-    let (device, calls) = FakeDevice::new(BLOCKS, VOCABULARY as u32);
+    let kv = KvGeometry { block_tokens: 16, blocks, block_bytes: 0 };
+    let (device, calls) = FakeDevice::new(blocks, VOCABULARY as u32);
     (CudaBackend::new(device, info, kv, Buckets::up_to(largest), limits), calls)
 }
 
@@ -111,6 +122,23 @@ fn a_sequence_that_ends_costs_one_wasted_row() {
 }
 
 #[test]
+fn every_forward_is_told_once_with_its_bucket_and_its_own_time() {
+    let (mut backend, _) = backend(8);
+    let mut all: Vec<Sequence> = (0..3).map(|i| Sequence::new(&[i, i + 1], &[i])).collect();
+    let timed = |kind, rows, ticket: u64| DeviceForward { kind, rows, ns: ticket * FORWARD_NS };
+    forward(&mut backend, &mut all.iter_mut().collect::<Vec<_>>());
+    assert_eq!(backend.device_forwards(), [timed(ForwardKind::Prefill, 6, 1)]);
+    for ticket in 2..5 {
+        forward(&mut backend, &mut all.iter_mut().collect::<Vec<_>>());
+        assert_eq!(backend.device_forwards(), [timed(ForwardKind::Decode, 4, ticket)]);
+    }
+    // A prompt waits for what ran ahead as well.
+    forward(&mut backend, &mut [&mut Sequence::new(&[5; 7], &[9])]);
+    let both = [timed(ForwardKind::Decode, 4, 5), timed(ForwardKind::Prefill, 7, 6)];
+    assert_eq!(backend.device_forwards(), both);
+}
+
+#[test]
 fn a_sequence_that_joins_runs_beside_what_ran_ahead() {
     let (mut backend, calls) = backend(8);
     let (mut a, mut b) = (Sequence::new(&[1, 2, 3], &[4]), Sequence::new(&[5, 6], &[9]));
@@ -120,8 +148,8 @@ fn a_sequence_that_joins_runs_beside_what_ran_ahead() {
     taken(&calls);
     forward(&mut backend, &mut [&mut a, &mut b]);
     let decode = |ticket, rows, from_device| Call::Decode { ticket, rows, bucket: rows, from_device };
-    // a's row was collected when b's prefill was.
-    assert_eq!(taken(&calls), [decode(5, 1, 0), Call::Tokens(5), decode(6, 2, 0)]);
+    // a's row was collected when b's prefill was; what b's says is read on the device.
+    assert_eq!(taken(&calls), [decode(5, 1, 0), decode(6, 2, 1), Call::Tokens(5)]);
     forward(&mut backend, &mut [&mut a, &mut b]);
     assert_eq!(taken(&calls), [decode(7, 2, 2), Call::Tokens(6)]);
 }
@@ -140,6 +168,20 @@ fn nothing_runs_ahead_into_a_block_that_is_not_there_yet() {
         taken(&calls)[..],
         [Call::Decode { from_device: 0, .. }, Call::Decode { .. }, Call::Tokens(_)]
     ));
+}
+
+#[test]
+fn a_block_that_is_there_already_is_run_into() {
+    let (mut backend, calls) = backend(8);
+    let mut a = Sequence::new(&[1; 15], &[4, 7]);
+    forward(&mut backend, &mut [&mut a]);
+    forward(&mut backend, &mut [&mut a]);
+    taken(&calls);
+    for ticket in 3..6 {
+        forward(&mut backend, &mut [&mut a]);
+        let next = Call::Decode { ticket: ticket + 1, rows: 1, bucket: 1, from_device: 1 };
+        assert_eq!(taken(&calls), [next, Call::Tokens(ticket)]);
+    }
 }
 
 #[test]
@@ -174,6 +216,36 @@ fn a_block_given_to_another_sequence_is_not_taken_for_the_old_ones() {
 }
 
 #[test]
+fn two_sequences_that_come_to_the_same_place_in_the_same_block_are_told_apart() {
+    // a runs ahead to position 32, in block 7, and ends there. b comes to the same position with the same token, in
+    // the same block, behind a block of its own or behind one that a had.
+    for before in [2, 9] {
+        let (mut backend, _) = backend(8);
+        let mut a = Sequence::new(&(0..31).collect::<Vec<_>>(), &[5, 9, 7]);
+        forward(&mut backend, &mut [&mut a]);
+        forward(&mut backend, &mut [&mut a]);
+        let mut b = Sequence::new(&(10..42).collect::<Vec<_>>(), &[1, before]);
+        forward(&mut backend, &mut [&mut b]);
+        *b.tokens.last_mut().unwrap() = *a.tokens.last().unwrap();
+        b.blocks.push(7);
+        forward(&mut backend, &mut [&mut b]);
+    }
+}
+
+#[test]
+fn a_block_that_was_somebody_elses_meanwhile_has_to_be_filled_again() {
+    let (mut backend, _) = backend(8);
+    let mut a = Sequence::new(&(0..31).collect::<Vec<_>>(), &[5, 9, 7]);
+    forward(&mut backend, &mut [&mut a]);
+    forward(&mut backend, &mut [&mut a]);
+    // a gives block 7 back before it has filled it, and gets it again.
+    let mut b = Sequence::new(&[3; 20], &[1, 7]);
+    forward(&mut backend, &mut [&mut b]);
+    forward(&mut backend, &mut [&mut a]);
+    forward(&mut backend, &mut [&mut a]);
+}
+
+#[test]
 fn more_rows_than_the_largest_bucket_run_in_groups() {
     let (mut backend, calls) = backend(4);
     let mut all: Vec<Sequence> = (0..7).map(|i| Sequence::new(&[i, i + 1], &[i])).collect();
@@ -182,7 +254,7 @@ fn more_rows_than_the_largest_bucket_run_in_groups() {
     forward(&mut backend, &mut all.iter_mut().collect::<Vec<_>>());
     let decode = |ticket, rows, bucket| Call::Decode { ticket, rows, bucket, from_device: 0 };
     let ahead = decode(4, 4, 4);
-    assert_eq!(taken(&calls), [decode(2, 4, 4), Call::Tokens(2), decode(3, 3, 4), Call::Tokens(3), ahead]);
+    assert_eq!(taken(&calls), [decode(2, 4, 4), decode(3, 3, 4), Call::Tokens(2), ahead, Call::Tokens(3)]);
 }
 
 #[test]
@@ -253,7 +325,8 @@ fn copies_keep_their_place_in_the_stream() {
 #[derive(Debug, Clone)]
 enum Step {
     Prefill { prompt: Vec<u32>, in_two: bool },
-    Decode { skip: Vec<bool> },
+    Decode { skip: Vec<bool>, early: bool },
+    GiveBack,
     End(prop::sample::Index),
     Fork(prop::sample::Index),
 }
@@ -263,7 +336,9 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         2 => (prop::collection::vec(token, 1..40), any::<bool>())
             .prop_map(|(prompt, in_two)| Step::Prefill { prompt, in_two }),
-        6 => prop::collection::vec(prop::bool::weighted(0.15), 8).prop_map(|skip| Step::Decode { skip }),
+        6 => (prop::collection::vec(prop::bool::weighted(0.15), 8), any::<bool>())
+            .prop_map(|(skip, early)| Step::Decode { skip, early }),
+        1 => Just(Step::GiveBack),
         2 => any::<prop::sample::Index>().prop_map(Step::End),
         1 => any::<prop::sample::Index>().prop_map(Step::Fork),
     ]
@@ -272,8 +347,8 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// Sequences come, go and are copied in any order, blocks are used again at once: everyone always says what
-    /// its own tokens call for.
+    /// Sequences come, go and are copied in any order, blocks are taken early, given back and used again at once:
+    /// everyone always says what its own tokens call for.
     #[test]
     fn what_runs_ahead_never_shows(steps in prop::collection::vec(step(), 1..60), largest in 1_usize..9) {
         let (mut backend, _) = backend(largest);
@@ -296,7 +371,7 @@ proptest! {
                     forward(&mut backend, &mut [&mut new]);
                     live.push(new);
                 }
-                Step::Decode { skip } => {
+                Step::Decode { skip, early } => {
                     let mut rows = Vec::new();
                     for (sequence, skip) in live.iter_mut().zip(skip) {
                         let fits = sequence.tokens.len() <= CONTEXT;
@@ -307,11 +382,19 @@ proptest! {
                             }
                         }
                         if fits && !skip && sequence.blocks.len() * 16 >= sequence.tokens.len() {
+                            if early && sequence.blocks.len() * 16 == sequence.tokens.len() {
+                                sequence.blocks.extend(free.pop());
+                            }
                             rows.push(sequence);
                         }
                     }
                     if !rows.is_empty() {
                         forward(&mut backend, &mut rows);
+                    }
+                }
+                Step::GiveBack => {
+                    for sequence in &mut live {
+                        free.extend(sequence.blocks.split_off(sequence.filled.div_ceil(16)));
                     }
                 }
                 Step::End(index) if !live.is_empty() => {

@@ -51,6 +51,12 @@ impl Controller {
         Self { chunk: f64::from(most.0), published: most, gaps: 0, over: 0, since_decode: Vec::new() }
     }
 
+    /// Starts over from the largest chunk allowed. What was counted stays counted: a counter that falls stands still
+    /// for whoever scrapes it.
+    pub fn restart(&mut self, most: Tokens) {
+        *self = Self { gaps: self.gaps, over: self.over, ..Self::new(most) };
+    }
+
     /// Learns from a forward; whether the chunk to use has changed.
     pub fn learn(&mut self, engine: EngineId, forward: &Forward, target: Duration, most: Tokens) -> bool {
         let at = self.since_decode.iter().position(|(id, ..)| *id == engine).unwrap_or_else(|| {
@@ -58,7 +64,7 @@ impl Controller {
             self.since_decode.len() - 1
         });
         let (_, last, prefilled) = &mut self.since_decode[at];
-        *prefilled += forward.prefill_tokens.0;
+        *prefilled = prefilled.saturating_add(forward.prefill_tokens.0);
         if forward.decode_rows == 0 {
             return false;
         }
@@ -126,6 +132,30 @@ mod tests {
         let (over, mean_chunk) = run(&mut controller, target, 20_000);
         assert!(over <= 300, "{over} of 20000 gaps over the target");
         assert!(mean_chunk > 500.0, "the chunk could be about 1000 tokens but is {mean_chunk}");
+    }
+
+    #[test]
+    fn prefills_that_no_decode_follows_overflow_nothing() {
+        let mut controller = Controller::new(Tokens(8_192));
+        let now = Stamp::from_ns(0);
+        let most = Tokens(u32::MAX);
+        let forward = Forward { start: now, end: now, prefill_tokens: most, decode_rows: 0 };
+        for decode_rows in [0, 0, 1] {
+            controller.learn(EngineId(1), &Forward { decode_rows, ..forward }, Duration::ZERO, Tokens(8_192));
+        }
+        assert_eq!(controller.state().gaps, 1);
+    }
+
+    #[test]
+    fn a_controller_that_starts_over_goes_on_counting() {
+        let target = Duration::from_micros(60);
+        let mut controller = Controller::new(Tokens(8_192));
+        run(&mut controller, target, 100);
+        let before = controller.state();
+        controller.restart(Tokens(512));
+        assert_eq!(controller.state(), ControllerState { step_prefill_tokens: Tokens(512), ..before });
+        run(&mut controller, target, 100);
+        assert!(before.over_target > 0 && controller.state().gaps == 2 * before.gaps);
     }
 
     #[test]

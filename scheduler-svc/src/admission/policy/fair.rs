@@ -24,8 +24,8 @@ struct Account {
     turn: u64,
 }
 
-/// Accounts kept before those of idle tenants that have no advantage to remember are dropped.
-const KEPT: usize = 4096;
+/// Accounts kept before some are forgotten, and with them what their tenants were served beyond the floor.
+const KEPT: usize = 1 << 16;
 
 impl Served {
     /// The rank of a tenant's lane, whose head has that number of arrival.
@@ -35,7 +35,26 @@ impl Served {
     }
 
     fn account(&self, tenant: Tenant) -> Account {
-        self.accounts.get(&tenant).copied().unwrap_or_default()
+        self.accounts.get(&tenant).copied().unwrap_or(self.unknown())
+    }
+
+    /// Tenants that are not remembered stand at the floor.
+    fn unknown(&self) -> Account {
+        Account { tokens: self.floor, turn: 0 }
+    }
+
+    fn account_mut(&mut self, tenant: Tenant) -> &mut Account {
+        let unknown = self.unknown();
+        self.accounts.entry(tenant).or_insert(unknown)
+    }
+
+    /// Forgets the lower half of the accounts: those at the floor lose nothing by it, and the others gain least.
+    fn forget_the_least(&mut self) {
+        let mut served: Vec<i64> = self.accounts.values().map(|account| account.tokens).collect();
+        let middle = served.len() / 2;
+        let (_, least, _) = served.select_nth_unstable(middle);
+        let least = self.floor.max(*least);
+        self.accounts.retain(|_, account| account.tokens > least);
     }
 
     /// A tenant begins to wait, beside others of which the first has rank `first`.
@@ -43,22 +62,22 @@ impl Served {
         let last = self.last.map(|tenant| self.account(tenant).tokens);
         self.floor = self.floor.max(first.map(|(least, ..)| least).or(last).unwrap_or(0));
         if self.accounts.len() >= KEPT && !self.accounts.contains_key(&tenant) {
-            let floor = self.floor;
-            self.accounts.retain(|_, account| account.tokens > floor);
+            self.forget_the_least();
         }
-        let account = self.accounts.entry(tenant).or_default();
-        account.tokens = account.tokens.max(self.floor);
+        let floor = self.floor;
+        let account = self.account_mut(tenant);
+        account.tokens = account.tokens.max(floor);
     }
 
     /// A tenant was served `tokens`.
     pub fn charge(&mut self, tenant: Tenant, tokens: u32) {
-        self.accounts.entry(tenant).or_default().tokens += i64::from(tokens);
+        self.account_mut(tenant).tokens += i64::from(tokens);
     }
 
     /// A request of the tenant was admitted.
     pub fn take_turn(&mut self, tenant: Tenant) {
         self.turns += 1;
-        self.accounts.entry(tenant).or_default().turn = self.turns;
+        self.account_mut(tenant).turn = self.turns;
         self.last = Some(tenant);
     }
 }
@@ -89,11 +108,33 @@ mod tests {
     }
 
     #[test]
-    fn accounts_of_idle_tenants_do_not_pile_up() {
+    fn accounts_do_not_pile_up_even_while_the_floor_stands_still() {
         let mut served = Served::default();
         for tenant in 0..10 * KEPT as u32 {
-            served.lift(Tenant(tenant), None);
+            // Someone waits at zero all the time, and everyone else is served something and leaves.
+            served.lift(Tenant(tenant), Some((0, 0, 0)));
+            served.charge(Tenant(tenant), 1 + tenant % 100);
+            assert!(served.accounts.len() <= KEPT);
         }
-        assert!(served.accounts.len() <= KEPT);
+    }
+
+    #[test]
+    fn who_was_served_most_is_remembered_longest() {
+        let mut served = Served::default();
+        served.charge(Tenant(0), 1_000_000);
+        for tenant in 1..10 * KEPT as u32 {
+            served.lift(Tenant(tenant), Some((0, 0, 0)));
+            served.charge(Tenant(tenant), 1 + tenant % 100);
+        }
+        assert_eq!(served.rank(Tenant(0), 1).0, 1_000_000);
+    }
+
+    #[test]
+    fn a_tenant_that_is_not_remembered_stands_at_the_floor() {
+        let mut served = Served::default();
+        served.lift(Tenant(1), Some((500, 0, 0)));
+        assert_eq!(served.rank(Tenant(2), 1).0, 500);
+        served.charge(Tenant(2), 7);
+        assert_eq!(served.rank(Tenant(2), 1).0, 507);
     }
 }

@@ -6,7 +6,7 @@ use super::super::{Admission, plan::Draft};
 /// Fills a round from the heads of lanes, in the order lanes rank.
 pub(in super::super) fn fill(core: &mut Admission, draft: &mut Draft) {
     while let Some(head) = core.waiting.lanes.next() {
-        if core.turn_away_if_hopeless(head, draft.now) {
+        if core.clear_away_if_hopeless(head, draft.now) {
             continue;
         }
         let need = core.need(head, &draft.geometry);

@@ -41,7 +41,7 @@ pub(super) fn rank(core: &mut Admission, lane: LaneId) {
         core.book.get(slot)
     };
     let rank = match *name {
-        LaneName::Only => return,
+        LaneName::Only | LaneName::Aside => return,
         LaneName::Class(class) => priority::rank(&core.budget, class, head()),
         LaneName::Tenant(tenant) => core.served.rank(tenant, head().arrival),
     };

@@ -119,7 +119,7 @@ fn lookahead(core: &Admission) -> Vec<Slot> {
 
 /// Leaves no one in the lookahead that can never be admitted.
 fn turn_away_hopeless(core: &mut Admission, now: Stamp) {
-    while lookahead(core).into_iter().filter(|slot| core.turn_away_if_hopeless(*slot, now)).count() > 0 {}
+    while lookahead(core).into_iter().filter(|slot| core.clear_away_if_hopeless(*slot, now)).count() > 0 {}
 }
 
 /// Which of some requests fill a number of tokens best, in so many places.

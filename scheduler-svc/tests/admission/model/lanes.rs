@@ -1,7 +1,7 @@
 //! Who waits behind whom.
 
 use firstlight_proto::clock::Stamp;
-use scheduler_svc::admission::Policy;
+use scheduler_svc::admission::{Cause, Policy, Request};
 
 use super::{LaneName, Model, Place};
 
@@ -18,7 +18,7 @@ impl Model {
         let head = self.lanes[&lane][0];
         match self.budget.policy {
             Policy::Fair => {
-                let (tokens, turn) = self.served.get(&lane).copied().unwrap_or_default();
+                let (tokens, turn) = self.served.get(&lane).copied().unwrap_or((self.floor, 0));
                 (tokens, turn, head as u64)
             }
             Policy::Priority => {
@@ -35,10 +35,16 @@ impl Model {
         self.lanes.keys().copied().min_by_key(|lane| self.rank(*lane))
     }
 
-    /// Policy `deadline`: refuses heads that are too late.
+    /// Policy `deadline`: refuses heads that are too late. And those set aside for whom no engine came back.
     pub fn turn_away_late(&mut self) {
         if self.budget.policy == Policy::Deadline {
             self.turn_away_heads();
+        }
+        for r in self.aside.clone() {
+            if !self.is_awaited(&self.requests[r].request) {
+                self.leave(r);
+                self.turned_away.push(r);
+            }
         }
     }
 
@@ -55,14 +61,39 @@ impl Model {
 
     pub(super) fn turn_away(&mut self, r: usize) {
         self.leave(r);
-        self.turned_away.push(r);
+        let request = self.requests[r].request;
+        if !self.never_fits(&request) || !self.is_awaited(&request) {
+            self.turned_away.push(r);
+            return;
+        }
+        self.aside.push(r);
+        let request = &mut self.requests[r];
+        (request.place, request.charged, request.headed) = (Place::Pending, Cause::NoEngine, true);
+    }
+
+    /// Queues those set aside that `which` picks anew, at the front.
+    pub(super) fn call_back(&mut self, which: impl Fn(&Self, &Request) -> bool) {
+        let mut back = self.aside.clone();
+        back.retain(|r| which(self, &self.requests[*r].request));
+        back.sort();
+        for r in back.into_iter().rev() {
+            self.leave(r);
+            let idle = self.idle();
+            let request = &mut self.requests[r];
+            (request.place, request.charged, request.headed) = (Place::Pending, idle, false);
+            self.join(r, true);
+        }
+        self.mark_heads();
     }
 
     pub(super) fn join(&mut self, r: usize, at_front: bool) {
         let lane = self.lane_of(r);
         if self.budget.policy == Policy::Fair && !self.lanes.contains_key(&lane) {
-            let least =
-                self.lanes.keys().map(|lane| self.served.get(lane).copied().unwrap_or_default().0).min();
+            let least = self
+                .lanes
+                .keys()
+                .map(|lane| self.served.get(lane).copied().unwrap_or((self.floor, 0)).0)
+                .min();
             let last = self.last_served.map(|tenant| self.served[&tenant].0);
             self.floor = self.floor.max(least.or(last).unwrap_or(0));
             let account = self.served.entry(lane).or_default();
@@ -82,10 +113,14 @@ impl Model {
 
     pub(super) fn leave(&mut self, r: usize) {
         let lane = self.lane_of(r);
-        let queue = self.lanes.get_mut(&lane).expect("pending requests are in a lane");
-        queue.retain(|other| *other != r);
-        if queue.is_empty() {
-            self.lanes.remove(&lane);
+        if let Some(place) = self.aside.iter().position(|other| *other == r) {
+            self.aside.remove(place);
+        } else {
+            let queue = self.lanes.get_mut(&lane).expect("pending requests are in a lane");
+            queue.retain(|other| *other != r);
+            if queue.is_empty() {
+                self.lanes.remove(&lane);
+            }
         }
         self.requests[r].place = Place::Gone;
     }

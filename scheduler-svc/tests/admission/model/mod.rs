@@ -12,7 +12,9 @@ mod rounds;
 use std::collections::BTreeMap;
 
 use firstlight_proto::clock::Stamp;
-use scheduler_svc::admission::{Budget, Cause, End, EngineId, Geometry, Policy, Report, Request};
+use scheduler_svc::admission::{
+    Blocks, Budget, Cause, End, EngineId, Geometry, KvPromise, Policy, RETURN_GRACE, Report, Request,
+};
 
 /// What the model says a round holds: requests by their number, in order.
 #[derive(Debug, PartialEq)]
@@ -56,6 +58,7 @@ struct ModelEngine {
     last_seq: u64,
     next_seq: u64,
     begun: u64,
+    draining: bool,
 }
 
 /// Whose lane: a class, a tenant, or 0.
@@ -70,6 +73,10 @@ pub struct Model {
     pub turned_away: Vec<usize>,
     lanes: BTreeMap<LaneName, Vec<usize>>,
     engines: BTreeMap<EngineId, ModelEngine>,
+    /// Engines that were lost, and when.
+    departed: Vec<(Geometry, i64)>,
+    /// Requests that wait for one of those.
+    aside: Vec<usize>,
     served: BTreeMap<u32, (i64, u64)>,
     floor: i64,
     last_served: Option<u32>,
@@ -87,6 +94,8 @@ impl Model {
             turned_away: Vec::new(),
             lanes: BTreeMap::new(),
             engines: BTreeMap::new(),
+            departed: Vec::new(),
+            aside: Vec::new(),
             served: BTreeMap::new(),
             floor: 0,
             last_served: None,
@@ -117,7 +126,9 @@ impl Model {
 
     /// The number of the request, unless the door refuses it.
     pub fn offer(&mut self, request: Request) -> Option<usize> {
-        if self.pending().len() >= self.budget.max_pending as usize || self.hopeless(&request) {
+        let refused =
+            if self.never_fits(&request) { !self.is_awaited(&request) } else { self.late(&request) };
+        if refused || self.pending().len() >= self.budget.max_pending as usize {
             return None;
         }
         let r = self.requests.len();
@@ -154,29 +165,43 @@ impl Model {
     pub fn observe(&mut self, report: &Report, number: impl Fn(scheduler_svc::admission::Key) -> usize) {
         match report {
             Report::Attached { engine, geometry } => {
-                let first = self.engines.is_empty();
+                let first = !self.any_open();
                 let account = ModelEngine {
                     geometry: *geometry,
                     free: geometry.free_blocks.0,
                     last_seq: 0,
                     next_seq: 1,
                     begun: 0,
+                    draining: false,
                 };
                 self.engines.insert(*engine, account);
                 if first {
                     self.charge_all(Cause::EngineBusy);
                 }
+                self.call_back(|model, request| !model.never_fits(request));
             }
             Report::Lost { engine } => {
-                if self.engines.remove(engine).is_none() {
-                    return;
-                }
-                if self.engines.is_empty() {
+                let was_open = self.any_open();
+                let Some(lost) = self.engines.remove(engine) else { return };
+                self.departed.push((lost.geometry, self.now));
+                if was_open && !self.any_open() {
                     self.charge_all(Cause::NoEngine);
                 }
+                self.call_back(|model, request| !model.never_fits(request));
                 let on_it = |r: &usize| matches!(self.requests[*r].place, Place::Active { engine: e, .. } if e == *engine);
                 let lost: Vec<usize> = self.active().into_iter().filter(on_it).collect();
                 lost.into_iter().rev().for_each(|r| self.requeue(r, false));
+            }
+            Report::Draining { engine } => {
+                let was_open = self.any_open();
+                if let Some(account) = self.engines.get_mut(engine) {
+                    account.draining = true;
+                    self.departed.push((account.geometry, self.now));
+                }
+                if was_open && !self.any_open() {
+                    self.charge_all(Cause::NoEngine);
+                }
+                self.call_back(|model, request| !model.never_fits(request));
             }
             Report::Begun { engine, seq } => {
                 if let Some(account) = self.engines.get_mut(engine) {
@@ -191,8 +216,9 @@ impl Model {
                     let request = &mut self.requests[r];
                     let Place::Active { .. } = request.place else { continue };
                     request.generated = (request.generated + row.tokens.0).min(request.request.max_new.0);
-                    if self.budget.policy == Policy::Fair {
-                        self.served.entry(request.request.tenant.0).or_default().0 += i64::from(row.tokens.0);
+                    if self.budget.policy == Policy::Fair && row.tokens.0 > 0 {
+                        let account = self.served.entry(request.request.tenant.0).or_insert((self.floor, 0));
+                        account.0 += i64::from(row.tokens.0);
                     }
                     match row.end {
                         Some(End::Finished) => request.place = Place::Gone,
@@ -212,7 +238,11 @@ impl Model {
 
     pub fn set_budget(&mut self, budget: Budget) {
         let moved = budget.policy != self.budget.policy;
+        if moved {
+            self.call_back(|_, _| true);
+        }
         self.budget = budget;
+        self.call_back(|model, request| !model.never_fits(request));
         if moved {
             self.served.clear();
             (self.floor, self.last_served) = (0, None);
@@ -226,12 +256,14 @@ impl Model {
     }
 
     fn idle(&self) -> Cause {
-        if self.engines.is_empty() { Cause::NoEngine } else { Cause::EngineBusy }
+        if self.any_open() { Cause::EngineBusy } else { Cause::NoEngine }
     }
 
     fn charge_all(&mut self, cause: Cause) {
         for r in self.pending() {
-            self.requests[r].charged = cause;
+            if !self.aside.contains(&r) {
+                self.requests[r].charged = cause;
+            }
         }
     }
 }

@@ -1,9 +1,9 @@
 //! What is left of each limit, and which engine is next.
 
 use firstlight_proto::clock::Stamp;
-use scheduler_svc::admission::{Blocks, Cause, EngineId, KvPromise, Policy, Request};
+use scheduler_svc::admission::{Blocks, Cause, EngineId, Geometry, KvPromise, Policy, RETURN_GRACE, Request};
 
-use super::{Model, ModelRequest, Place};
+use super::{Model, ModelEngine, ModelRequest, Place};
 
 /// What is left of each limit.
 #[derive(Clone, Copy)]
@@ -56,16 +56,33 @@ impl Model {
     }
 
     pub(super) fn could_hold(&self, request: &Request, engine: EngineId) -> bool {
-        let geometry = &self.engines[&engine].geometry;
+        self.could_be_held(request, &self.engines[&engine].geometry)
+    }
+
+    pub(super) fn could_be_held(&self, request: &Request, by: &Geometry) -> bool {
         let positions = request.positions().0;
-        positions <= geometry.context.0 && positions.div_ceil(geometry.block_size.0) <= self.pool(engine)
+        let pool = self.budget.kv_blocks.map_or(by.kv_blocks, |most| most.min(by.kv_blocks));
+        positions <= by.context.0 && positions.div_ceil(by.block_size.0) <= pool.0
+    }
+
+    pub(super) fn never_fits(&self, request: &Request) -> bool {
+        let open = |(_, account): &(&EngineId, &ModelEngine)| !account.draining;
+        self.any_open() && !self.engines.iter().filter(open).any(|(e, _)| self.could_hold(request, *e))
+    }
+
+    /// An engine that could hold it was lost lately.
+    pub(super) fn is_awaited(&self, request: &Request) -> bool {
+        let lately = |lost: i64| self.now < lost + RETURN_GRACE.as_nanos() as i64;
+        self.departed.iter().any(|(kind, lost)| lately(*lost) && self.could_be_held(request, kind))
+    }
+
+    pub(super) fn late(&self, request: &Request) -> bool {
+        self.budget.policy == Policy::Deadline
+            && request.deadline.is_some_and(|deadline| Stamp::from_ns(self.now) > deadline)
     }
 
     pub(super) fn hopeless(&self, request: &Request) -> bool {
-        let never = !self.engines.is_empty() && !self.engines.keys().any(|e| self.could_hold(request, *e));
-        let late = self.budget.policy == Policy::Deadline
-            && request.deadline.is_some_and(|deadline| Stamp::from_ns(self.now) > deadline);
-        never || late
+        self.never_fits(request) || self.late(request)
     }
 
     pub(super) fn need(&self, r: usize, engine: EngineId) -> (u32, u32) {
@@ -127,7 +144,11 @@ impl Model {
                 |r: &usize| matches!(self.requests[*r].place, Place::Active { seq: s, .. } if s == *seq);
             self.on(engine).iter().any(of_round)
         });
-        (unbegun.count() as u32) < self.budget.admit_ahead
+        !account.draining && (unbegun.count() as u32) < self.budget.admit_ahead
+    }
+
+    pub(super) fn any_open(&self) -> bool {
+        self.engines.values().any(|account| !account.draining)
     }
 
     pub(super) fn choose(&self) -> Option<EngineId> {

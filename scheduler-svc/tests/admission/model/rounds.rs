@@ -154,7 +154,7 @@ impl Model {
             Place::Active { engine: round.engine, seq: round.seq, admitted: self.now, promised: blocks };
         if self.budget.policy == Policy::Fair {
             self.turns += 1;
-            let account = self.served.entry(request.request.tenant.0).or_default();
+            let account = self.served.entry(request.request.tenant.0).or_insert((self.floor, 0));
             account.0 += if again { 0 } else { i64::from(tokens) };
             account.1 = self.turns;
             self.last_served = Some(request.request.tenant.0);

@@ -32,7 +32,7 @@ SCRAPE_EVERY_S = 5.0
 # Two-sided 95 % quantiles of Student's t by degrees of freedom.
 T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262,
         10: 2.228, 14: 2.145, 19: 2.093}
-LOAD = ["--num-requests", "1152", "--max-concurrency", "256", "--max-new-tokens", "64", "--no-stop-on-eos",
+LOAD = ["--num-requests", "2304", "--max-concurrency", "256", "--max-new-tokens", "64", "--no-stop-on-eos",
         "--unique-prompts", "--warmup-runs", "0", "--no-self-check"]
 
 

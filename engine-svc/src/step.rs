@@ -99,7 +99,7 @@ pub struct StepHandle {
 impl StepHandle {
     /// Tells the loop something; it wakes at once. Nothing happens when the loop has ended.
     pub fn send(&self, command: Command) {
-        // The loop's end is reported through the receiver that `spawn` returned.
+        // The loop's end is reported through the receiver that `start` returned.
         let _ = self.commands.send(command);
     }
 

@@ -111,6 +111,12 @@ impl SpanStore {
         self.finished
     }
 
+    /// Whether these engines have told all attempts of theirs that the scheduler relayed.
+    pub fn told_by(&self, engines: &[String]) -> bool {
+        let behind = |span: &EngineSpan| !span.direct && engines.contains(&span.timeline.engine);
+        !self.requests.values().flat_map(|heard| &heard.engine).any(behind)
+    }
+
     /// All requests by id, in no order.
     pub fn requests(&self) -> impl Iterator<Item = (&str, &Heard)> {
         self.requests.iter().map(|(id, heard)| (id.as_str(), heard))
@@ -232,6 +238,7 @@ mod tests {
         let heard = &store.get("r").unwrap().engine;
         let kept: Vec<_> = heard.iter().map(|s| (s.timeline.received_ns, s.direct, s.relayed)).collect();
         assert_eq!(kept, [(1, true, true), (7, false, true)]);
+        assert!(!store.told_by(&["e".into()]) && store.told_by(&["another".into()]));
     }
 
     #[test]

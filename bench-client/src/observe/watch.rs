@@ -22,6 +22,8 @@ use crate::target::firstlight::connect_over;
 const BUFFER: u32 = 1 << 20;
 /// Time before a broken stream is opened again.
 const REOPEN_AFTER: Duration = Duration::from_millis(50);
+/// Time between looks at what has arrived, at the end.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// An engine and the way to its spans.
 #[derive(Clone, Debug)]
@@ -61,6 +63,8 @@ async fn reach(info: &EngineInfo, address: &str, tls: Option<&Dialer>) -> Option
 #[derive(Debug)]
 pub struct Watch {
     store: Arc<Mutex<SpanStore>>,
+    /// Names of the engines that tell us themselves.
+    direct: Vec<String>,
     streams: JoinSet<()>,
     stop: CancellationToken,
 }
@@ -78,6 +82,7 @@ impl Watch {
     ) -> Result<Self, Status> {
         let mut watch = Self {
             store: Arc::new(Mutex::new(SpanStore::default())),
+            direct: routes.iter().filter(|r| r.direct.is_some()).map(|r| r.info.name.clone()).collect(),
             streams: JoinSet::new(),
             stop: CancellationToken::new(),
         };
@@ -95,10 +100,15 @@ impl Watch {
     pub async fn collect(self, requests: usize, patience: Duration) -> SpanStore {
         let heard = async {
             while self.look(SpanStore::finished) < requests {
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                tokio::time::sleep(LOOK_EVERY).await;
             }
             // Engine spans travel on streams of their own and may be a moment behind.
-            tokio::time::sleep(2 * GATHER).await;
+            let behind = async {
+                while !self.look(|store| store.told_by(&self.direct)) {
+                    tokio::time::sleep(LOOK_EVERY).await;
+                }
+            };
+            let _ = tokio::time::timeout(2 * GATHER, behind).await;
         };
         let _ = tokio::time::timeout(patience, heard).await;
         self.close().await

@@ -26,7 +26,7 @@ struct Engine {
 }
 
 impl Engine {
-    fn start() -> Self {
+    async fn start() -> Self {
         let clock = Clock::new();
         let limits = Limits { max_batch_size: 8, step_prefill_tokens: 64, decode_first: false };
         let config = StepConfig {
@@ -50,7 +50,7 @@ impl Engine {
             kv: KV,
             cost: CostModel::free(),
         });
-        let (step, _) = spawn(config, Box::new(backend)).unwrap();
+        let (step, _) = start(config, Box::new(backend)).await.unwrap();
         Self { clock, step }
     }
 
@@ -96,7 +96,7 @@ fn bad(handle: u32) -> v1::Sequence {
 
 #[tokio::test]
 async fn a_stream_that_is_gone_when_its_batch_begins_ends_alone() {
-    let engine = Engine::start();
+    let engine = Engine::start().await;
     let other = engine.attach(1).await;
     drop(engine.attach(2).await);
     engine.admit(2, 1, [good(1), good(2)]);
@@ -105,7 +105,7 @@ async fn a_stream_that_is_gone_when_its_batch_begins_ends_alone() {
 
 #[tokio::test]
 async fn a_stream_that_is_gone_when_part_of_its_batch_is_rejected_ends_alone() {
-    let engine = Engine::start();
+    let engine = Engine::start().await;
     let other = engine.attach(1).await;
     drop(engine.attach(2).await);
     engine.admit(2, 1, [good(1), bad(2), good(3)]);
@@ -114,7 +114,7 @@ async fn a_stream_that_is_gone_when_part_of_its_batch_is_rejected_ends_alone() {
 
 #[tokio::test]
 async fn more_rejections_than_a_stream_can_buffer_end_that_stream_alone() {
-    let engine = Engine::start();
+    let engine = Engine::start().await;
     let other = engine.attach(1).await;
     let mut deaf = engine.attach(2).await;
     let handles = 2..2 * CAPACITY as u32;

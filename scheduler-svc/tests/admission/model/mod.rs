@@ -11,10 +11,7 @@ mod rounds;
 
 use std::collections::BTreeMap;
 
-use firstlight_proto::clock::Stamp;
-use scheduler_svc::admission::{
-    Blocks, Budget, Cause, End, EngineId, Geometry, KvPromise, Policy, RETURN_GRACE, Report, Request,
-};
+use scheduler_svc::admission::{Budget, Cause, End, EngineId, Geometry, Policy, Report, Request};
 
 /// What the model says a round holds: requests by their number, in order.
 #[derive(Debug, PartialEq)]

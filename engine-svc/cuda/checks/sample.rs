@@ -63,7 +63,11 @@ fn exact_rows(vocabulary: usize) -> Vec<(Vec<f32>, RowSampling)> {
         row
     };
     let (middle, top_3) = (vocabulary / 2, RowSampling { temperature: 0.7, top_k: 3, ..GREEDY });
+    let flat = |seed| (all(1.0), RowSampling { temperature: 1.0, seed, ..GREEDY });
     let mut rows = vec![
+        flat(1),
+        flat(2),
+        flat(3),
         (all(f32::NAN), top_3),
         (all(f32::NEG_INFINITY), top_3),
         (with(all(f32::NEG_INFINITY), 0, f32::NAN), top_3),

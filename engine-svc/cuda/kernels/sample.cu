@@ -145,7 +145,6 @@ template <class Measure> DEVICE u64 total(const Row& row, Scratch& s) {
 template <class Measure> DEVICE u64 first_beyond(const Row& row, u64 target, Scratch& s) {
   u64 prefix = 0;
   for (int shift = row.ranks.bits + (row.by_logit ? 32 : 0) - 8; shift >= 0; shift -= 8) {
-    __syncthreads();
     for (int i = threadIdx.x; i < BINS; i += THREADS) s.clear(i);
     __syncthreads();
     for (int first = 0; first < row.vocabulary; first += THREADS) {  // all lanes of a warp go together

@@ -176,7 +176,6 @@ const SAMPLE: &[Mutant] = &[
     mutant(SAMPLE_FILE, 3, "__syncthreads();", ""),
     mutant(SAMPLE_FILE, 4, "__syncthreads();", ""),
     mutant(SAMPLE_FILE, 5, "__syncthreads();", ""),
-    mutant(SAMPLE_FILE, 6, "__syncthreads();", ""),
     mutant(SAMPLE_FILE, 0, ">= row.last) sum", ">= 0) sum"),
     mutant(SAMPLE_FILE, 0, "target < upto", "target <= upto"),
     mutant(SAMPLE_FILE, 0, "before + amount > target", "before + amount >= target"),

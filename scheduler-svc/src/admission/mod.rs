@@ -253,6 +253,11 @@ impl Admission {
             self.served = Served::default();
             let name = |book: &Book, slot| policy::lane_name(budget.policy, &book.get(slot).request);
             self.waiting.rearrange(&mut self.book, budget.policy == Policy::Deadline, now, name);
+            for lane in self.waiting.lanes.ids() {
+                if let LaneName::Tenant(tenant) = self.waiting.lanes.get(lane).name {
+                    self.served.lift(tenant, None);
+                }
+            }
         }
         if old.policy != budget.policy || old.step_prefill_tokens != budget.step_prefill_tokens {
             self.controller.restart(budget.step_prefill_tokens);

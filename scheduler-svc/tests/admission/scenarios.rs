@@ -132,9 +132,14 @@ fn what_only_an_engine_that_drains_could_hold_blocks_no_one() {
     core.observe(at(0), Report::Draining { engine: ENGINE });
     let engine = EngineId(2);
     core.observe(at(0), Report::Attached { engine, geometry: geometry(4) });
-    assert!(matches!(core.offer(at(0), Request::new(Tokens(100), Tokens(16))), Err(Refused::NeverFits(_))));
+    let large = offer(&mut core, 0, 100);
     let small = offer(&mut core, 0, 8);
     assert_eq!(keys(&core.plan(at(0)).unwrap()), [small]);
+    let given_up = at(0) + RETURN_GRACE;
+    let away = core.turn_away(given_up);
+    assert_eq!((away.len(), away[0].key), (1, large));
+    assert_eq!(away[0].why, Refused::EnginesGone);
+    assert_eq!(away[0].waited.by_cause[Cause::NoEngine], given_up.since(at(0)), "none like it was started");
 }
 
 #[test]

@@ -71,16 +71,19 @@ impl StepLoop {
     /// Runs until told to stop, until drained, or until the backend fails.
     pub(super) fn run(mut self) -> Result<(), StepError> {
         self.report_counts();
-        let mut ran = false;
+        let mut idle = true;
         while self.phase != Phase::Stopped {
-            if !std::mem::take(&mut ran) {
+            if idle {
                 self.park();
             }
+            let (mut ran, mut told) = (false, false);
             for &kind in self.planner.step() {
                 ran |= self.forward(kind)?;
                 self.detach_lost();
-                self.take_commands();
+                told |= self.take_commands();
             }
+            // What was told after a forward was planned may be work for it.
+            idle = !ran && !told;
             self.metrics.counts.steps += u64::from(ran);
             self.end_stalled();
             if self.phase == Phase::Draining && self.planner.is_idle() {
@@ -93,15 +96,20 @@ impl StepLoop {
         Ok(())
     }
 
-    /// Takes in what has arrived, without waiting.
-    fn take_commands(&mut self) {
+    /// Takes in what has arrived, without waiting. Whether anything had.
+    fn take_commands(&mut self) -> bool {
+        let mut told = false;
         loop {
             match self.commands.try_recv() {
                 Ok(command) => self.obey(command),
-                Err(TryRecvError::Empty) => return,
+                Err(TryRecvError::Empty) => return told,
                 // Nobody is left who could command or read.
-                Err(TryRecvError::Disconnected) => return self.phase = Phase::Stopped,
+                Err(TryRecvError::Disconnected) => {
+                    self.phase = Phase::Stopped;
+                    return told;
+                }
             }
+            told = true;
         }
     }
 

@@ -128,3 +128,26 @@ async fn more_rejections_than_a_stream_can_buffer_end_that_stream_alone() {
     assert_eq!(read, CAPACITY);
     assert_eq!(deaf.status.get().map(tonic::Status::code), Some(Code::ResourceExhausted));
 }
+
+#[tokio::test]
+async fn what_arrives_while_the_loop_looks_for_work_is_not_slept_on() {
+    let engine = Engine::start().await;
+    let mut incoming = engine.attach(1).await;
+    let limits = Limits { max_batch_size: 8, step_prefill_tokens: 64, decode_first: false };
+    for seq in 1..=5_000_u32 {
+        // The loop wakes for limits, which are no work, and finds the batch at any moment after that.
+        engine.step.send(Command::SetLimits(limits));
+        (0..seq % 512 * 8).for_each(|_| std::hint::spin_loop());
+        engine.admit(1, seq.into(), [v1::Sequence { max_new_tokens: 1, ..good(seq) }]);
+        let token = async {
+            loop {
+                let (_, message) = incoming.messages.recv().await.expect("the loop goes on");
+                if matches!(message, Message::Step(step) if !step.handles.is_empty()) {
+                    break;
+                }
+            }
+        };
+        let within = std::time::Duration::from_secs(10);
+        tokio::time::timeout(within, token).await.expect("a batch in the inbox of a loop that sleeps");
+    }
+}

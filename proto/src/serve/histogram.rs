@@ -12,9 +12,8 @@ use std::{
 };
 
 use metrics::{Histogram, HistogramFn, Key, Label};
-use metrics_exporter_prometheus::formatting::sanitize_label_value;
 
-use super::metrics::{Kind, Metric};
+use super::metrics::{Kind, Metric, label};
 
 /// All histograms of a service.
 #[derive(Debug)]
@@ -57,15 +56,15 @@ impl Histograms {
     pub fn page(&self) -> String {
         let series = self.lock();
         let mut page = String::new();
-        for Metric { name, help, .. } in &self.declared {
-            let mut of_it = series.iter().filter(|(key, _)| key.name() == *name).peekable();
+        for metric in &self.declared {
+            let mut of_it = series.iter().filter(|(key, _)| key.name() == metric.name).peekable();
             if of_it.peek().is_some() {
-                page += &heading(name, help);
+                page += &metric.heading();
             }
             for (key, series) in of_it {
                 let counts = series.counts.iter().map(|count| count.load(Ordering::Relaxed));
                 let sum = f64::from_bits(series.sum.load(Ordering::Relaxed));
-                write(&mut page, name, &in_words(key.labels()), series.bounds, counts, sum);
+                write(&mut page, metric.name, &in_words(key.labels()), series.bounds, counts, sum);
             }
         }
         page
@@ -85,7 +84,7 @@ impl Series {
 
 impl HistogramFn for Series {
     fn record(&self, value: f64) {
-        self.counts[self.bounds.partition_point(|&bound| bound < value)].fetch_add(1, Ordering::Relaxed);
+        self.counts[bucket_of(self.bounds, value)].fetch_add(1, Ordering::Relaxed);
         let add = |sum| Some((f64::from_bits(sum) + value).to_bits());
         // It always gives a new sum.
         let _ = self.sum.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
@@ -114,21 +113,21 @@ impl OwnedHistogram {
 
     /// Counts one observation, in the metric's unit.
     pub fn record(&mut self, value: f64) {
-        self.counts[self.bounds.partition_point(|&bound| bound < value)] += 1;
+        self.counts[bucket_of(self.bounds, value)] += 1;
         self.sum += value;
     }
 
     /// The histogram in the text format of `/metrics`.
     pub fn page(&self) -> String {
-        let Metric { name, help, .. } = self.metric;
-        let mut page = heading(name, help);
-        write(&mut page, name, "", self.bounds, self.counts.iter().copied(), self.sum);
+        let mut page = self.metric.heading();
+        write(&mut page, self.metric.name, "", self.bounds, self.counts.iter().copied(), self.sum);
         page
     }
 }
 
-fn heading(name: &str, help: &str) -> String {
-    format!("# HELP {name} {help}\n# TYPE {name} histogram\n")
+/// Which count is of `value`: a bound belongs to the bucket below it.
+fn bucket_of(bounds: &[f64], value: f64) -> usize {
+    bounds.partition_point(|&bound| bound < value)
 }
 
 /// One series: `labels` are in words, `counts` one more than `bounds`.
@@ -152,8 +151,7 @@ fn write(
 }
 
 fn in_words<'a>(labels: impl Iterator<Item = &'a Label>) -> String {
-    let labels = labels.map(|label| format!("{}=\"{}\"", label.key(), sanitize_label_value(label.value())));
-    labels.collect::<Vec<_>>().join(",")
+    labels.map(|of| label(of.key(), of.value())).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

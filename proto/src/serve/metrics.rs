@@ -55,6 +55,19 @@ pub struct Metric {
     pub labels: &'static [&'static str],
 }
 
+impl Metric {
+    /// The lines that stand before its series in the text format of `/metrics`.
+    pub(super) fn heading(&self) -> String {
+        let Self { name, kind, help, .. } = self;
+        format!("# HELP {name} {help}\n# TYPE {name} {}\n", kind.prometheus_type())
+    }
+}
+
+/// A label of a series in the text format of `/metrics`.
+pub(super) fn label(name: &str, value: &str) -> String {
+    format!("{name}=\"{}\"", sanitize_label_value(value))
+}
+
 /// What the `metrics` subcommand prints: one declared metric a line, tab-separated under a heading.
 pub fn listing(declared: &[Metric]) -> String {
     let mut lines = String::from("name\tkind\tunit\tlabels\thelp\n");
@@ -85,10 +98,10 @@ pub fn owned_gauge<'a>(metric: &Metric, samples: impl IntoIterator<Item = (&'a s
 }
 
 fn page<'a>(metric: &Metric, samples: impl IntoIterator<Item = (&'a str, f64)>) -> String {
-    let Metric { name, kind, help, labels, .. } = metric;
-    let mut page = format!("# HELP {name} {help}\n# TYPE {name} {}\n", kind.prometheus_type());
-    for (label, value) in samples {
-        page += &format!("{name}{{{}=\"{}\"}} {value}\n", labels[0], sanitize_label_value(label));
+    let Metric { name, labels, .. } = metric;
+    let mut page = metric.heading();
+    for (of, value) in samples {
+        page += &format!("{name}{{{}}} {value}\n", label(labels[0], of));
     }
     page
 }

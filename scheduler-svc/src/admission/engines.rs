@@ -174,7 +174,7 @@ impl Engines {
     }
 
     /// Attached engines that do not drain.
-    fn open(&self) -> impl Iterator<Item = &Engine> {
+    pub fn open(&self) -> impl Iterator<Item = &Engine> {
         self.accounts.values().filter(|engine| !engine.draining)
     }
 

@@ -20,8 +20,7 @@ impl Admission {
             Report::Attached { engine, geometry } => {
                 let requeued = self.lose(now, engine);
                 self.engines.attach(engine, geometry, &self.budget);
-                self.waiting.set_engine_attached(&mut self.book, true, now);
-                self.call_back(now, Self::fits_an_engine);
+                self.engines_changed(now);
                 requeued
             }
             Report::Lost { engine } => self.lose(now, engine),
@@ -46,7 +45,7 @@ impl Admission {
         }
     }
 
-    /// An engine has left, or takes no more: when none is left, everyone waits for the same.
+    /// An engine has come, has left, or takes no more: with the last one gone, everyone waits for the same.
     fn engines_changed(&mut self, now: Stamp) {
         self.waiting.set_engine_attached(&mut self.book, self.engines.any_open(), now);
         self.call_back(now, Self::fits_an_engine);

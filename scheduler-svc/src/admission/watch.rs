@@ -121,6 +121,11 @@ impl Admission {
         }
     }
 
+    /// Engines attached that take requests.
+    pub fn open_engines(&self) -> usize {
+        self.engines.open().count()
+    }
+
     /// The facts the watchdog judges by.
     pub fn liveness(&self) -> Liveness {
         let head = self.waiting.lanes.next();

@@ -175,7 +175,7 @@ impl Dispatch {
         let hellos = || self.engines.values().map(|attached| &attached.hello);
         self.served.send_modify(|served| {
             let mut next = Served::clone(served);
-            next.engines = self.engines.values().filter(|attached| !attached.draining).count();
+            next.engines = self.core.open_engines();
             if let Some(hello) = hellos().max_by_key(|hello| hello.context_length) {
                 next.context_length = hello.context_length;
                 next.vocab_size = hellos().map(|h| h.vocab_size).min().unwrap_or(0);

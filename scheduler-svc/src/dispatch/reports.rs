@@ -31,8 +31,6 @@ pub struct Attached {
     pub hello: v1::Hello,
     /// Blocks free, as it last said.
     pub free_blocks: u32,
-    /// It takes no more requests.
-    pub draining: bool,
     /// Its clock.
     pub clock: watch::Receiver<ClockView>,
     /// Version of the limits it was told.
@@ -98,7 +96,6 @@ impl Dispatch {
             domain: hello.domain.clone().map(Arc::new),
             address,
             free_blocks: hello.free_blocks,
-            draining: false,
             hello,
             clock,
             limits_version: None,
@@ -129,8 +126,7 @@ impl Dispatch {
 
     /// It gets no more requests; those that it has not begun come back as rows of a later step.
     fn drains(&mut self, engine: EngineId, now: Stamp) {
-        let Some(attached) = self.engines.get_mut(&engine) else { return };
-        attached.draining = true;
+        let Some(attached) = self.engines.get(&engine) else { return };
         tracing::info!(engine = %attached.name, "engine drains: it gets no more requests");
         self.tell_shadow(|| News::Draining { at: now, engine });
         self.core.observe(now, Report::Draining { engine });

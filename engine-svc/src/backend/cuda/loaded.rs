@@ -19,8 +19,8 @@ const SLOTS: u64 = 4;
 
 /// A model, its KV pool and the buffers of its forwards.
 pub struct LoadedModel<B: Board> {
-    /// By bucket and the parts of its keys; none where forwards run eagerly. Before the kernels they run, which `ops` has: fields are dropped in
-    /// this order.
+    /// By bucket and the parts of its keys; none where forwards run eagerly. Before the kernels they run, which `ops`
+    /// has: fields are dropped in this order.
     graphs: HashMap<(usize, usize), B::Graph>,
     decoder: Decoder<CudaOps<B>>,
     ops: CudaOps<B>,

@@ -77,7 +77,7 @@ fn arriving(flags: &WhatIfFlags, model: &Model) -> anyhow::Result<(Vec<Line>, Ve
     let timeout = flags.load.timeout_ms.map(Duration::from_millis);
     let (delays, load) = (model.delays, &flags.load);
     if let Some(path) = &flags.recording {
-        refuse_load(load.names(), path)?;
+        refuse_load_beside(path, load.names())?;
         let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
         let lines = recorded::lines(&text).with_context(|| path.display().to_string())?;
         let planned = arrivals::of_recording(&lines, delays, timeout);
@@ -88,6 +88,7 @@ fn arriving(flags: &WhatIfFlags, model: &Model) -> anyhow::Result<(Vec<Line>, Ve
         );
         return Ok((lines, planned));
     }
+    refuse_unreplayed(load.names())?;
     let trace =
         flags.dataset.load(load.count(None), load.load_seed)?.context("--dataset says what arrives")?;
     let count = load.count(trace.times(1).is_some().then(|| trace.len()));
@@ -96,15 +97,40 @@ fn arriving(flags: &WhatIfFlags, model: &Model) -> anyhow::Result<(Vec<Line>, Ve
 }
 
 /// A recording is the load: flags that ask for another one would change nothing.
-fn refuse_load(given: &[String], recording: &Path) -> anyhow::Result<()> {
-    let others: Vec<_> = given.iter().map(String::as_str).filter(|flag| *flag != "--timeout-ms").collect();
+fn refuse_load_beside(recording: &Path, given: &[String]) -> anyhow::Result<()> {
     let path = recording.display();
-    anyhow::ensure!(
-        others.is_empty(),
-        "{} beside {path}, whose requests arrive as they were recorded: leave it out, or replay their lengths under \
-         another load with --dataset recorded --dataset-path {path} and --request-rate or --submit-interval-ms",
-        others.join(", ")
-    );
+    refuse(given, &["--timeout-ms"], || {
+        format!(
+            "beside {path}, whose requests arrive as they were recorded: leave it out, or replay their lengths under \
+             another load with --dataset recorded --dataset-path {path} and --request-rate or --submit-interval-ms"
+        )
+    })
+}
+
+/// What says when the requests of a dataset arrive, how many tokens they ask for and how long they wait.
+const REPLAYED: [&str; 10] = [
+    "--num-requests",
+    "--submit-interval-ms",
+    "--request-rate",
+    "--arrival",
+    "--burstiness",
+    "--to-rate",
+    "--over",
+    "--max-new-tokens",
+    "--load-seed",
+    "--timeout-ms",
+];
+
+/// A replay follows arrivals: flags about clients and prompts would change nothing.
+fn refuse_unreplayed(given: &[String]) -> anyhow::Result<()> {
+    refuse(given, &REPLAYED, || {
+        format!("is for live runs, a replay goes by {}: leave it out", REPLAYED.join(", "))
+    })
+}
+
+fn refuse(given: &[String], but: &[&str], reason: impl FnOnce() -> String) -> anyhow::Result<()> {
+    let others: Vec<_> = given.iter().map(String::as_str).filter(|flag| !but.contains(flag)).collect();
+    anyhow::ensure!(others.is_empty(), "{} {}", others.join(", "), reason());
     Ok(())
 }
 
@@ -207,19 +233,22 @@ mod tests {
     use super::*;
     use crate::flags::{Cli, Command};
 
-    /// What becomes of these flags beside a recording.
-    fn beside_a_recording(load: &[&str]) -> anyhow::Result<()> {
-        let words = ["bench-client", "whatif", "run.jsonl", "--forwards", "f.jsonl"];
-        let told = Cli::parse_from(words.into_iter().chain(load.iter().copied()));
-        let Command::Whatif(told) = told.command else { panic!("another command") };
-        refuse_load(told.load.names(), Path::new("run.jsonl"))
+    /// What becomes of these flags beside a recording or a dataset.
+    fn refused(what: &[&str], load: &[&str]) -> Option<String> {
+        let words = [&["bench-client", "whatif", "--forwards", "f.jsonl"], what, load].concat();
+        let Command::Whatif(told) = Cli::parse_from(words).command else { panic!("another command") };
+        let refused = match &told.recording {
+            Some(path) => refuse_load_beside(path, told.load.names()),
+            None => refuse_unreplayed(told.load.names()),
+        };
+        refused.err().map(|error| error.to_string())
     }
 
     #[test]
     fn load_flags_beside_a_recording_are_refused_with_the_remedy() {
         // Also one that says what is the default.
         for load in [["--request-rate", "20"], ["--num-requests", "8"], ["--max-new-tokens", "64"]] {
-            let said = beside_a_recording(&load).unwrap_err().to_string();
+            let said = refused(&["run.jsonl"], &load).unwrap();
             for part in [load[0], "leave it out", "--dataset recorded --dataset-path run.jsonl"] {
                 assert!(said.contains(part), "{said}");
             }
@@ -228,7 +257,26 @@ mod tests {
 
     #[test]
     fn a_deadline_may_stand_beside_a_recording() {
-        beside_a_recording(&["--timeout-ms", "500"]).unwrap();
-        beside_a_recording(&[]).unwrap();
+        assert_eq!(refused(&["run.jsonl"], &["--timeout-ms", "500"]), None);
+        assert_eq!(refused(&["run.jsonl"], &[]), None);
+    }
+
+    #[test]
+    fn of_a_dataset_only_arrivals_are_replayed() {
+        let arrivals = [
+            "--num-requests=8",
+            "--request-rate=9",
+            "--arrival=ramp",
+            "--to-rate=20",
+            "--over=3",
+            "--timeout-ms=90",
+            "--load-seed=1",
+        ];
+        assert_eq!(refused(&["--dataset", "random"], &arrivals), None);
+        for load in ["--max-concurrency=4", "--unique-prompts", "--metadata=x-tenant=a", "--repeat-runs=3"] {
+            let said = refused(&["--dataset", "random"], &[load]).unwrap();
+            let flag = load.split('=').next().unwrap();
+            assert!(said.starts_with(flag) && said.contains("--request-rate"), "{said}");
+        }
     }
 }

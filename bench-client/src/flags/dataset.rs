@@ -16,7 +16,7 @@ use crate::load::dataset::{
 #[command(next_help_heading = "Dataset")]
 pub struct DatasetFlags {
     /// Requests to send instead of --prompt.
-    #[arg(long, value_enum, value_name = "KIND")]
+    #[arg(long, value_enum, value_name = "KIND", conflicts_with_all = ["prompt", "token_ids", "prompt_repeats"])]
     pub dataset: Option<Kind>,
     /// File of the dataset.
     #[arg(long, value_name = "FILE", requires = "dataset")]

@@ -55,7 +55,7 @@ pub fn of_recording(lines: &[Line], delays: Delays, timeout: Option<Duration>) -
     in_order(planned.collect())
 }
 
-/// The requests of a trace at `times`, ns; shared prefixes are found by the replay itself.
+/// The requests of a trace at `times`, ns, on behalf of those it names; shared prefixes are found by the replay itself.
 pub fn of_trace(
     trace: &Dataset,
     times: &[i64],
@@ -77,7 +77,11 @@ pub fn of_trace(
         if let Some(ids) = shares {
             arrival.prompt = Prompt::Ids(ids);
         }
-        plan(Stamp::from_ns(*at), ms(delays.before_ms), ms(delays.deliver_ms), arrival, timeout)
+        let target::Caller { tenant, class, timeout: waits } = ask.caller;
+        arrival.request.tenant = tenant.map_or(Tenant(0), |tenant| Tenant::named(&tenant));
+        let (before, deliver) = (ms(delays.before_ms), ms(delays.deliver_ms));
+        let class = class.unwrap_or_default();
+        Planned { class, ..plan(Stamp::from_ns(*at), before, deliver, arrival, timeout.or(waits)) }
     });
     in_order(planned.collect())
 }
@@ -101,6 +105,7 @@ fn in_order(mut planned: Vec<Planned>) -> Vec<Planned> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::dataset::{Fit, Row};
 
     fn line(at: i64, before_ms: Option<f64>) -> Line {
         Line {
@@ -133,6 +138,29 @@ mod tests {
         assert_eq!((arrival.request.max_new, arrival.output), (Tokens(8), Tokens(3)));
         assert_eq!(arrival.prompt, Prompt::Unique { cached: Tokens(4) });
         assert_eq!(planned[0].deliver, Duration::from_micros(500));
+    }
+
+    #[test]
+    fn a_trace_is_replayed_on_behalf_of_the_callers_it_names() {
+        let caller = |tenant: &str| target::Caller {
+            tenant: Some(tenant.into()),
+            class: Some("batch".into()),
+            timeout: Some(Duration::from_millis(250)),
+        };
+        let row = |caller| Row { caller, ..Row::new(Input::Tokens(9)) };
+        let rows = vec![row(caller("a")), row(caller("b")), row(caller("a")), row(target::Caller::default())];
+        let fit = Fit { length_scale: 1.0, max_input: None, max_output: None, time_scale: 1.0 };
+        let trace = Dataset::new(rows, fit).unwrap();
+        let planned = |timeout| of_trace(&trace, &[0; 4], Delays::default(), 8, timeout);
+        let [a, b, again, nobody] = planned(None).try_into().unwrap();
+        assert_eq!((a.class.as_str(), nobody.class.as_str()), ("batch", ""));
+        assert_eq!(a.arrival.request.tenant, again.arrival.request.tenant);
+        assert_ne!(a.arrival.request.tenant, b.arrival.request.tenant);
+        assert_eq!(nobody.arrival.request.tenant, Tenant(0));
+        let deadlines = |all: &[Planned]| all.iter().map(|p| p.arrival.request.deadline).collect::<Vec<_>>();
+        let at = |ms: i64| Some(Stamp::from_ns(ms * 1_000_000));
+        assert_eq!(deadlines(&[a, b, again, nobody]), [at(250), at(250), at(250), None]);
+        assert_eq!(deadlines(&planned(Some(Duration::from_millis(90)))), [at(90); 4]);
     }
 
     #[test]

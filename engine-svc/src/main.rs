@@ -9,27 +9,32 @@ use engine_svc::{
     service::server::Live,
 };
 use firstlight_proto::serve::{
-    exit::exit, logging, metrics as exporter, recorder::install, shutdown::Shutdown,
+    exit::exit,
+    logging,
+    memory::{MiMalloc, keep_freed},
+    metrics as exporter,
+    recorder::install,
+    shutdown::Shutdown,
 };
 
-/// Spans, messages and requests are many small allocations that end on other threads than they began on.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: MiMalloc = MiMalloc;
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    let done = run(Cli::parse()).await;
+fn main() -> ExitCode {
+    keep_freed();
+    let done = run(Cli::parse());
     exit("engine-svc", done.map(|()| ExitCode::SUCCESS))
 }
 
-async fn run(cli: Cli) -> anyhow::Result<()> {
+fn run(cli: Cli) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     match cli.command {
-        Some(Task::Healthcheck(check)) => check.run().await,
+        Some(Task::Healthcheck(check)) => runtime.block_on(check.run()),
         Some(Task::Metrics) => {
             print!("{}", exporter::listing(metrics::METRICS));
             Ok(())
         }
-        None => serve(cli.serve).await,
+        None => runtime.block_on(serve(cli.serve)),
     }
 }
 

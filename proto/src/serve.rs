@@ -2,6 +2,7 @@
 //!
 //! - [`exit`]: exit codes and last words
 //! - [`logging`]: structured logs on stderr
+//! - [`memory`]: the allocator, and how long it keeps what is freed
 //! - [`shutdown`]: SIGTERM and Ctrl-C: drain first, stop at the second
 //! - [`health`]: the `healthcheck` subcommand, and reflection of the wire contract
 //! - [`metrics`]: metrics declared with name, unit, help and buckets together
@@ -16,6 +17,7 @@ pub mod health;
 pub mod histogram;
 pub mod listen;
 pub mod logging;
+pub mod memory;
 pub mod metrics;
 pub mod recorder;
 pub mod shutdown;

@@ -3,18 +3,25 @@
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use firstlight_proto::serve::{exit::exit, logging, metrics as pages, recorder::install, shutdown::Shutdown};
+use firstlight_proto::serve::{
+    exit::exit,
+    logging,
+    memory::{MiMalloc, keep_freed},
+    metrics as pages,
+    recorder::install,
+    shutdown::Shutdown,
+};
 use scheduler_svc::{
     cli::{Cli, Command, Flags, seconds},
     dispatch::Dispatch,
     metrics, server,
 };
 
-/// Spans, messages and requests are many small allocations that end on other threads than they began on.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
+    keep_freed();
     let done = run(Cli::parse());
     exit("scheduler-svc", done.map(|()| ExitCode::SUCCESS))
 }

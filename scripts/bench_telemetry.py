@@ -6,10 +6,10 @@ timelines in the final messages. Off: the services run with --no-telemetry (no r
 client neither watches nor asks for timelines. With --of shadow telemetry is on in both, and one scheduler has a
 --shadow-policy. Every run keeps the engine full: 256 requests in flight, 64 decode rows per forward. Both pairs run at
 once, so that whatever the machine does meanwhile happens to both; they start in the order on, off, then off, on. Each
-block has pairs of its own: where memory happens to lie makes a difference, too.
+block has pairs of its own: where memory happens to lie makes more of a difference than one run to the next.
 
 Prints each block and the mean difference with its 95 % confidence interval; fails when the interval reaches above 3 %
-(telemetry) or 2 % (a shadow). Wants `make build` first. --blocks N: blocks of four runs (default 10).
+(telemetry) or 2 % (a shadow). Wants `make build` first. --blocks N: blocks of four runs (default 20).
 """
 
 import argparse
@@ -32,7 +32,7 @@ SCRAPE_EVERY_S = 5.0
 # Two-sided 95 % quantiles of Student's t by degrees of freedom.
 T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262,
         10: 2.228, 14: 2.145, 19: 2.093}
-LOAD = ["--num-requests", "2304", "--max-concurrency", "256", "--max-new-tokens", "64", "--no-stop-on-eos",
+LOAD = ["--num-requests", "1152", "--max-concurrency", "256", "--max-new-tokens", "64", "--no-stop-on-eos",
         "--unique-prompts", "--warmup-runs", "0", "--no-self-check"]
 
 
@@ -113,7 +113,7 @@ def one_block(what):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--of", choices=LIMIT_PERCENT, default="telemetry")
-    parser.add_argument("--blocks", type=int, default=10)
+    parser.add_argument("--blocks", type=int, default=20)
     arguments = parser.parse_args()
     what, blocks = arguments.of, arguments.blocks
     OUT.mkdir(parents=True, exist_ok=True)

@@ -76,6 +76,31 @@ impl Offset {
     }
 }
 
+/// A peer's clock as seen from ours at one moment, for others to be told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct View {
+    /// The offset.
+    pub offset: Offset,
+    /// Both processes read the same clock.
+    pub same_clock: bool,
+    /// When it held, on our clock.
+    pub at: Stamp,
+}
+
+impl View {
+    /// On the wire, of the peer of this name; `domain` is where the peer's stamps are valid.
+    pub fn to_wire(self, peer: &str, domain: Option<ClockDomain>) -> ClockOffset {
+        ClockOffset {
+            peer: peer.to_owned(),
+            offset_ns: self.offset.offset_ns,
+            bound_ns: self.offset.bound_ns,
+            same_domain: self.same_clock,
+            domain,
+            at_ns: self.at.ns(),
+        }
+    }
+}
+
 /// A stamp taken on another clock and mapped onto ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapped {
@@ -168,16 +193,8 @@ impl OffsetEstimator {
     }
 
     /// The estimate at `at` as told to others; `None` as in [`Self::estimate`].
-    pub fn to_wire(&self, peer: &str, domain: &ClockDomain, at: Stamp) -> Option<ClockOffset> {
-        let offset = self.estimate(at)?;
-        Some(ClockOffset {
-            peer: peer.to_owned(),
-            offset_ns: offset.offset_ns,
-            bound_ns: offset.bound_ns,
-            same_domain: self.same_clock,
-            domain: Some(domain.clone()),
-            at_ns: at.ns(),
-        })
+    pub fn view(&self, at: Stamp) -> Option<View> {
+        Some(View { offset: self.estimate(at)?, same_clock: self.same_clock, at })
     }
 
     fn observe(&mut self, at: i64, side: Side, value: i64) {

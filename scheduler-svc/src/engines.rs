@@ -18,6 +18,7 @@ use std::sync::Arc;
 use firstlight_proto::{
     clock::{Clock, Stamp},
     inject::Injections,
+    offset::View,
     serve::tls::Dialer,
     v1,
 };
@@ -28,7 +29,7 @@ use crate::admission::EngineId;
 pub use roster::Roster;
 
 /// The engine's clock seen from here, when known.
-pub type ClockView = Option<Arc<v1::ClockOffset>>;
+pub type ClockView = Option<View>;
 
 /// What a link tells the owner of the core. In order within an attachment; `Attached` comes first.
 #[derive(Debug)]

@@ -7,7 +7,7 @@
 //! - [`replay`]: the core and the engines' planners in virtual time (pure)
 //! - [`shadow`]: one other budget, replayed on the live arrivals
 //! - [`text`]: text to tokens and back
-//! - [`request`], [`record`]: what is asked for, and what is stamped of it
+//! - [`request`], [`record`], [`ended`]: what is asked for, what is stamped of it, and what is left of it at its end
 //! - [`telemetry`], [`metrics`], [`otlp`]: what is told about requests
 //! - [`watchdog`]: notices from outside when admission is stuck
 //! - [`cli`], [`server`]: flags, and the service made of all these parts
@@ -15,6 +15,7 @@
 pub mod admission;
 pub mod cli;
 pub mod dispatch;
+pub mod ended;
 pub mod engines;
 pub mod frontend;
 pub mod metrics;

@@ -32,8 +32,9 @@ pub fn in_seconds(ns: i64) -> f64 {
 #[cfg(test)]
 mod tests {
     use firstlight_proto::{
+        clock::Stamp,
+        offset::{Offset, View},
         serve::{metrics::Kind, recorder::recorder},
-        v1,
     };
     use metrics::Unit;
 
@@ -57,19 +58,19 @@ mod tests {
         let declared =
             |name: &str| ALL.iter().find(|m| m.name == name).unwrap_or_else(|| panic!("{name}")).kind;
         let (recorder, page) = recorder(ALL);
-        let clock = v1::ClockOffset::default();
+        let clock = View { offset: Offset::default(), same_clock: true, at: Stamp::from_ns(1) };
         let engine = EngineGauges {
             name: "e",
             kv_blocks: 4,
             kv_blocks_free: 2,
             kv_blocks_left: 1,
             active: 3,
-            clock: Some(&clock),
+            clock: Some(clock),
         };
         metrics::with_local_recorder(&recorder, || {
             Tenants::new(&["t".to_owned()]);
             Metrics::new().first_token(5, false, Some(&SEGMENTS.map(|segment| (segment, -1))));
-            let now = firstlight_proto::clock::Stamp::from_ns(1);
+            let now = Stamp::from_ns(1);
             let core = crate::admission::Admission::new(Budget::default(), now).unwrap();
             set_gauges(&core.gauges(now), &[engine]);
             set_budget(&Budget::default(), 1, false, 2048);

@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use firstlight_proto::{clock::Stamp, inject::Segment, offset::Offset, v1};
+use firstlight_proto::{clock::Stamp, inject::Segment, v1};
 
 use crate::{
     admission::{Policy, Requeued, Tenant, Waited},
     engines::ClockView,
+    metrics::SEGMENTS,
     otlp::TraceParent,
     request::Ask,
 };
@@ -148,13 +149,13 @@ impl Record {
 
     /// Segments between stamps 2 and 8, ns; they sum to the time between these stamps. `None` before the
     /// first token, or when the engine's stamps are missing.
-    pub fn segments(&self) -> Option<Vec<(&'static str, i64)>> {
+    pub fn segments(&self) -> Option<[(&'static str, i64); SEGMENTS.len()]> {
         let (first, engine, admitted) = (self.first_token?, self.engine.as_ref()?, self.admitted.as_ref()?);
-        let clock = Offset::from_wire(self.engine_clock.as_deref()?);
+        let clock = self.engine_clock?.offset;
         let [received, began, sampled] =
             [engine.received_ns, engine.admit_ns, engine.first_token_ns].map(Stamp::from_wire);
         let (received, began, sampled) = (received?, began?, sampled?);
-        Some(vec![
+        Some([
             (Segment::Accept.label(), self.queued.since(self.received)),
             (Segment::QueueWait.label(), self.waited.by_cause.total()),
             ("lost", self.lost.iter().map(|l| l.requeued_ns - l.admit_ns).sum()),
@@ -168,7 +169,7 @@ impl Record {
     /// Segments `dispatch` and `return`, ns, where all stamps and the engine's clock are known.
     pub fn hand_overs(&self) -> Option<(i64, i64)> {
         let (first, engine, admitted) = (self.first_token?, self.engine.as_ref()?, self.admitted.as_ref()?);
-        let clock = Offset::from_wire(self.engine_clock.as_deref()?);
+        let clock = self.engine_clock?.offset;
         let [received, sampled] = [engine.received_ns, engine.first_token_ns].map(Stamp::from_wire);
         Some((clock.to_ours(received?).since(admitted.at), first.since(clock.to_ours(sampled?))))
     }
@@ -182,12 +183,18 @@ impl Record {
                 ..self.scheduler_timeline()
             }),
             engine: self.engine_timeline(),
-            engine_clock: self.engine_clock.as_deref().cloned(),
+            // Its domain is told beside it, with what the engine stamped.
+            engine_clock: self.engine_clock.map(|clock| clock.to_wire(self.engine_name(), None)),
         }
     }
 
+    /// Name of the engine of the admission above; empty without one.
+    fn engine_name(&self) -> &str {
+        self.admitted.as_ref().map_or("", |admitted| &admitted.engine)
+    }
+
     /// What was asked for, as spans tell it.
-    pub fn asked(&self) -> v1::Asked {
+    fn asked(&self) -> v1::Asked {
         v1::Asked {
             max_new_tokens: self.max_new_tokens,
             tenant: self.tenant.0,
@@ -196,10 +203,30 @@ impl Record {
         }
     }
 
+    /// The span at `event`; with what the engine stamped where `relay_beside` is the clock domain of this service.
+    pub fn span(
+        &self,
+        event: v1::SpanEvent,
+        outcome: &str,
+        relay_beside: Option<&v1::ClockDomain>,
+    ) -> v1::Span {
+        v1::Span {
+            request_id: self.id.to_string(),
+            run_label: self.run_label.to_string(),
+            event: event.into(),
+            timeline: Some(v1::span::Timeline::Scheduler(self.scheduler_timeline())),
+            outcome: outcome.to_owned(),
+            output_tokens: self.output_tokens,
+            prompt_tokens: self.prompt_tokens,
+            asked: Some(self.asked()),
+            relayed: relay_beside.and_then(|ours| self.relayed(ours)),
+        }
+    }
+
     /// The engine's part of it.
     pub fn engine_timeline(&self) -> Option<v1::EngineTimeline> {
         Some(v1::EngineTimeline {
-            engine: self.admitted.as_ref().map(|a| a.engine.to_string()).unwrap_or_default(),
+            engine: self.engine_name().to_owned(),
             domain: self.engine_domain.as_deref().cloned(),
             ..self.engine.clone()?
         })
@@ -207,7 +234,7 @@ impl Record {
 
     /// The engine's part of it, as a span tells it beside the scheduler's: the engine is named there, and its domain is
     /// told where it is not `ours`.
-    pub fn relayed(&self, ours: &v1::ClockDomain) -> Option<v1::EngineTimeline> {
+    fn relayed(&self, ours: &v1::ClockDomain) -> Option<v1::EngineTimeline> {
         let domain = self.engine_domain.as_deref().filter(|theirs| *theirs != ours).cloned();
         Some(v1::EngineTimeline { domain, ..self.engine.clone()? })
     }
@@ -232,7 +259,7 @@ impl Record {
             resume_ns: self.resume_ns,
             round: admitted.map_or(0, |a| a.round),
             round_size: admitted.map_or(0, |a| a.round_size),
-            engine: admitted.map(|a| a.engine.to_string()).unwrap_or_default(),
+            engine: self.engine_name().to_owned(),
             policy: admitted.map(|a| a.policy.name().to_owned()).unwrap_or_default(),
             budget_version: admitted.map_or(0, |a| a.budget_version),
         }
@@ -256,6 +283,8 @@ pub fn wait_in_words(waited: &Waited) -> String {
 
 #[cfg(test)]
 mod tests {
+    use firstlight_proto::offset::{Offset, View};
+
     use super::*;
     use crate::admission::{ByCause, Cause, Key, Loss, Tenant, Tokens};
 
@@ -307,7 +336,8 @@ mod tests {
             first_token_ns: sampled + ahead,
             ..Default::default()
         });
-        record.engine_clock = Some(Arc::new(v1::ClockOffset { offset_ns: ahead, ..Default::default() }));
+        let offset = Offset { offset_ns: ahead, bound_ns: 0 };
+        record.engine_clock = Some(View { offset, same_clock: false, at: at(0) });
     }
 
     fn key() -> Key {

@@ -10,6 +10,7 @@ use firstlight_proto::{
 };
 
 use crate::{
+    ended::Ended,
     metrics::{CancelledBy, Metrics, Tenants, in_seconds},
     otlp::Traces,
     record::Record,
@@ -45,11 +46,15 @@ impl Telemetry {
         let ttft = first.since(record.received);
         let missed = u128::try_from(ttft).unwrap_or(0) > self.slo_ttft.as_nanos();
         let segments = record.segments();
-        self.metrics.first_token(ttft, missed, segments.as_deref());
+        self.metrics.first_token(ttft, missed, segments.as_ref());
         if let Some((_, wait)) = segments.iter().flatten().find(|(segment, _)| *segment == "queue_wait") {
             self.tenants.of(record.tenant).queue_wait.record(in_seconds(*wait));
         }
-        self.publish_scheduler_span(record, v1::SpanEvent::FirstToken, "");
+        if self.spans.wants(Topic::FirstToken) {
+            let ours = self.spans.wants(Topic::Relayed).then_some(&*self.domain);
+            let span = Arc::new(record.span(v1::SpanEvent::FirstToken, "", ours));
+            self.metrics.spans_dropped(self.spans.publish(span));
+        }
     }
 
     /// An engine's forward ended.
@@ -68,11 +73,11 @@ impl Telemetry {
             attended: step.attended,
             active: step.active,
         });
-        self.metrics.spans_dropped.increment(dropped);
+        self.metrics.spans_dropped(dropped);
     }
 
     /// A request finished with a result.
-    pub fn finished(&self, record: &Record, reason: v1::FinishReason) {
+    pub fn finished(&self, record: Record, reason: v1::FinishReason) {
         let outcome = outcome(reason);
         if let Some(finished) = record.finished {
             self.metrics.latency.record(in_seconds(finished.since(record.received)));
@@ -81,27 +86,21 @@ impl Telemetry {
     }
 
     /// A queued request ended without one.
-    pub fn failed(&self, record: &Record, failure: &Failure, by: Option<CancelledBy>) {
+    pub fn failed(&self, record: Record, failure: &Failure, by: Option<CancelledBy>) {
         if let Some(by) = by {
             self.metrics.cancelled(by);
         }
         if record.first_token.is_none() {
             self.metrics.failed_before_first_token(failure.kind());
         }
-        self.ended(record, failure.kind().label());
         tracing::info!(request_id = %record.id, kind = failure.kind().label(), "request failed");
+        self.ended(record, failure.kind().label());
     }
 
-    fn ended(&self, record: &Record, outcome: &'static str) {
+    fn ended(&self, record: Record, outcome: &'static str) {
         if !self.tells {
             return;
         }
-        self.metrics.finished(outcome);
-        self.tenants.of(record.tenant).output_tokens.increment(record.output_tokens.into());
-        if let Some(traces) = &self.traces {
-            traces.export(record, outcome);
-        }
-        self.publish_scheduler_span(record, v1::SpanEvent::Finished, outcome);
         tracing::debug!(
             request_id = %record.id,
             outcome,
@@ -109,25 +108,19 @@ impl Telemetry {
             output_tokens = record.output_tokens,
             "request ended"
         );
-    }
-
-    fn publish_scheduler_span(&self, record: &Record, event: v1::SpanEvent, outcome: &str) {
-        if !self.spans.wants(event.into()) {
+        self.metrics.finished(outcome);
+        self.tenants.of(record.tenant).output_tokens.increment(record.output_tokens.into());
+        let watched = self.spans.wants(Topic::Finished);
+        if !watched && self.traces.is_none() {
             return;
         }
-        let relayed = if self.spans.wants(Topic::Relayed) { record.relayed(&self.domain) } else { None };
-        let dropped = self.spans.publish(v1::Span {
-            request_id: record.id.to_string(),
-            run_label: record.run_label.to_string(),
-            event: event.into(),
-            timeline: Some(v1::span::Timeline::Scheduler(record.scheduler_timeline())),
-            outcome: outcome.to_owned(),
-            output_tokens: record.output_tokens,
-            prompt_tokens: record.prompt_tokens,
-            asked: Some(record.asked()),
-            relayed,
-        });
-        self.metrics.spans_dropped.increment(dropped);
+        let ended = Arc::new(Ended { record, outcome, ours: self.domain.clone() });
+        if let Some(traces) = &self.traces {
+            traces.export(ended.clone());
+        }
+        if watched {
+            self.metrics.spans_dropped(self.spans.publish(ended));
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use firstlight_proto::{
     clock::Stamp,
     error::{Failure, Kind},
-    v1::{self, SpanEvent, engine_message::Message},
+    v1::{self, engine_message::Message},
 };
 use firstlight_sim::planner::{BatchId, End, Limits, SeqId};
 use tonic::Status;
@@ -118,7 +118,7 @@ impl StepLoop {
             self.planner.cancel(id);
             self.metrics.counts.cancels += 1;
             let running = self.forget(id);
-            self.export(&running, SpanEvent::Finished, Kind::Cancelled.label());
+            self.tell_end(running, Kind::Cancelled.label());
         }
         if let Some(status) = status {
             attachment.outgoing.end(status);

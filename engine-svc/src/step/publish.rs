@@ -1,6 +1,6 @@
 //! What the loop tells: `Begun`, rows, first tokens, ends, one `Step` after each forward, spans and gauges.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use firstlight_proto::{
     clock::Stamp,
@@ -13,7 +13,11 @@ use firstlight_sim::{
 };
 use tonic::Status;
 
-use super::{AttachmentKey, run::StepLoop, running::Running};
+use super::{
+    AttachmentKey,
+    run::StepLoop,
+    running::{Ended, Running},
+};
 
 impl StepLoop {
     /// Stamp 6 of the sequences whose first row is in `plan`, and `Begun` of the batches that left the inbox.
@@ -77,23 +81,24 @@ impl StepLoop {
             attachment.first_token(running.handle, timeline.clone());
         }
         if self.config.spans.wants(SpanEvent::FirstToken.into()) {
-            let dropped = self.config.spans.publish(running.span(SpanEvent::FirstToken, "", timeline));
-            self.metrics.counts.spans_dropped += dropped;
+            let span = Arc::new(running.span(SpanEvent::FirstToken, "", timeline));
+            self.metrics.counts.spans_dropped += self.config.spans.publish(span);
         }
     }
 
     /// The last row of a sequence that the planner has forgotten.
     pub(super) fn finish(&mut self, id: SeqId, token: Option<u32>, end: End) {
         let running = self.forget(id);
+        let key = running.attachment;
         self.metrics.finished(end);
-        if let Some(attachment) = self.attachments.get_mut(&running.attachment) {
+        if let Some(attachment) = self.attachments.get_mut(&key) {
             attachment.handles.remove(&running.handle);
             attachment.lost_from_batch(running.batch);
             attachment.row(running.handle, token, Some(end));
         }
-        self.export(&running, SpanEvent::Finished, end.label());
+        self.tell_end(running, end.label());
         // A batch of which nothing is left to begin gives its credit back.
-        self.send_begun(running.attachment);
+        self.send_begun(key);
     }
 
     /// Takes out a sequence that the planner has forgotten.
@@ -106,11 +111,10 @@ impl StepLoop {
         running
     }
 
-    pub(super) fn export(&mut self, running: &Running, event: SpanEvent, outcome: &str) {
-        if self.config.spans.wants(event.into()) {
-            let timeline = running.timeline();
-            let dropped = self.config.spans.publish(running.span(event, outcome, timeline));
-            self.metrics.counts.spans_dropped += dropped;
+    pub(super) fn tell_end(&mut self, running: Running, outcome: &'static str) {
+        if self.config.spans.wants(SpanEvent::Finished.into()) {
+            self.metrics.counts.spans_dropped +=
+                self.config.spans.publish(Arc::new(Ended { running, outcome }));
         }
     }
 

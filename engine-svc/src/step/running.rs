@@ -2,7 +2,9 @@
 
 use firstlight_proto::{
     clock::Stamp,
-    v1::{self, Cause, CauseTime, EngineTimeline},
+    inject::loss::Loss,
+    serve::spans::Told,
+    v1::{self, Cause, CauseTime, EngineTimeline, SpanEvent},
 };
 use firstlight_sim::{
     planner::{BatchId, NewSequence, Row},
@@ -134,7 +136,7 @@ impl Running {
     }
 
     /// The span to export at `event`.
-    pub(super) fn span(&self, event: v1::SpanEvent, outcome: &str, timeline: EngineTimeline) -> v1::Span {
+    pub(super) fn span(&self, event: SpanEvent, outcome: &str, timeline: EngineTimeline) -> v1::Span {
         v1::Span {
             request_id: self.request_id.clone(),
             run_label: self.run_label.clone(),
@@ -146,6 +148,35 @@ impl Running {
             relayed: None,
             timeline: Some(v1::span::Timeline::Engine(timeline)),
         }
+    }
+}
+
+/// A sequence that ended, and how.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) running: Running,
+    pub(super) outcome: &'static str,
+}
+
+impl Told for Ended {
+    fn request_id(&self) -> &str {
+        &self.running.request_id
+    }
+
+    fn run_label(&self) -> &str {
+        &self.running.run_label
+    }
+
+    fn event(&self) -> SpanEvent {
+        SpanEvent::Finished
+    }
+
+    fn loss(&self) -> Loss {
+        Loss::EngineSpans
+    }
+
+    fn span(&self, _: bool) -> v1::Span {
+        self.running.span(self.event(), self.outcome, self.running.timeline())
     }
 }
 

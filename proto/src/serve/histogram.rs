@@ -22,14 +22,17 @@ pub struct Histograms {
     series: Mutex<BTreeMap<Key, Arc<Series>>>,
 }
 
-/// One histogram with one set of labels.
+/// Most buckets of a histogram, the one beyond all bounds included.
+const MOST: usize = 32;
+
+/// One histogram with one set of labels, in one piece: most observations find it in no cache.
 #[derive(Debug)]
 struct Series {
     bounds: &'static [f64],
-    /// One more than `bounds`: the last holds what is beyond them.
-    counts: Box<[AtomicU64]>,
     /// Bits of an `f64`.
     sum: AtomicU64,
+    /// One more in use than `bounds`: the last holds what is beyond them.
+    counts: [AtomicU64; MOST],
 }
 
 impl Histograms {
@@ -62,7 +65,8 @@ impl Histograms {
                 page += &metric.heading();
             }
             for (key, series) in of_it {
-                let counts = series.counts.iter().map(|count| count.load(Ordering::Relaxed));
+                let counts =
+                    series.counts[..=series.bounds.len()].iter().map(|count| count.load(Ordering::Relaxed));
                 let sum = f64::from_bits(series.sum.load(Ordering::Relaxed));
                 write(&mut page, metric.name, &in_words(key.labels()), series.bounds, counts, sum);
             }
@@ -77,8 +81,8 @@ impl Histograms {
 
 impl Series {
     fn new(bounds: &'static [f64]) -> Self {
-        let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
-        Self { bounds, counts, sum: AtomicU64::new(0.0_f64.to_bits()) }
+        assert!(bounds.len() < MOST, "{} bounds; at most {}", bounds.len(), MOST - 1);
+        Self { bounds, sum: AtomicU64::new(0.0_f64.to_bits()), counts: [const { AtomicU64::new(0) }; MOST] }
     }
 }
 
@@ -98,6 +102,8 @@ pub struct OwnedHistogram {
     bounds: &'static [f64],
     counts: Vec<u64>,
     sum: f64,
+    /// Bucket of the last observation: most often also that of the next.
+    last: usize,
 }
 
 impl OwnedHistogram {
@@ -108,13 +114,22 @@ impl OwnedHistogram {
     pub fn new(metric: &'static Metric) -> Self {
         let Kind::OwnedHistogram(bounds) = metric.kind else { panic!("{} is another kind", metric.name) };
         assert!(metric.labels.is_empty(), "{} has labels", metric.name);
-        Self { metric, bounds, counts: vec![0; bounds.len() + 1], sum: 0.0 }
+        Self { metric, bounds, counts: vec![0; bounds.len() + 1], sum: 0.0, last: 0 }
     }
 
     /// Counts one observation, in the metric's unit.
     pub fn record(&mut self, value: f64) {
-        self.counts[bucket_of(self.bounds, value)] += 1;
+        if !self.holds(self.last, value) {
+            self.last = bucket_of(self.bounds, value);
+        }
+        self.counts[self.last] += 1;
         self.sum += value;
+    }
+
+    fn holds(&self, bucket: usize, value: f64) -> bool {
+        let below = bucket.checked_sub(1).and_then(|below| self.bounds.get(below));
+        below.is_none_or(|&bound| bound < value)
+            && self.bounds.get(bucket).is_none_or(|&bound| value <= bound)
     }
 
     /// The histogram in the text format of `/metrics`.

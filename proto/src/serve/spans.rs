@@ -1,9 +1,10 @@
 //! Spans and forwards as they happen, to whoever watches. Each watcher has a bounded buffer: a slow reader
 //! loses the oldest and is told how many. They are gathered for a moment: a message for each would cost more
-//! than all the rest of telemetry.
+//! than all the rest of telemetry. Until then they are kept as what was [told](Told), and made when they are sent.
 
 use std::{
     collections::{HashSet, VecDeque},
+    fmt::Debug,
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
@@ -36,10 +37,15 @@ pub const GATHER: Duration = Duration::from_millis(500);
 #[derive(Debug, Default)]
 pub struct SpanHub {
     watchers: Mutex<Vec<Weak<Watcher>>>,
-    /// [`Topic`]s that anyone watches, one bit each. Read on the hot path: what nobody watches costs nothing.
-    wanted: AtomicU8,
+    wanted: Wanted,
     losing: Share,
 }
+
+/// [`Topic`]s that anyone watches, one bit each. Read on the hot path: what nobody watches costs nothing. In a line of
+/// its own: the lock beside it is written with every span.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Wanted(AtomicU8);
 
 /// A kind of news that watchers ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +75,47 @@ impl From<v1::SpanEvent> for Topic {
     }
 }
 
+/// Something that a span can be made of, once a batch is sent: until then what ended is kept as it is, which others may
+/// share, and what a slow watcher loses was never made.
+pub trait Told: Debug + Send + Sync {
+    /// The request.
+    fn request_id(&self) -> &str;
+    /// Its run.
+    fn run_label(&self) -> &str;
+    /// When the span is released.
+    fn event(&self) -> v1::SpanEvent;
+    /// Whose stamps it holds, as what is lost without it.
+    fn loss(&self) -> Loss;
+    /// The span, with what the engine stamped beside the scheduler's stamps if it `relays`.
+    fn span(&self, relays: bool) -> v1::Span;
+}
+
+impl Told for v1::Span {
+    fn request_id(&self) -> &str {
+        &self.request_id
+    }
+
+    fn run_label(&self) -> &str {
+        &self.run_label
+    }
+
+    fn event(&self) -> v1::SpanEvent {
+        self.event()
+    }
+
+    fn loss(&self) -> Loss {
+        match self.timeline {
+            Some(v1::span::Timeline::Engine(_)) => Loss::EngineSpans,
+            _ => Loss::SchedulerSpans,
+        }
+    }
+
+    fn span(&self, relays: bool) -> v1::Span {
+        let span = self.clone();
+        v1::Span { relayed: span.relayed.filter(|_| relays), ..span }
+    }
+}
+
 impl SpanHub {
     /// A hub that loses the spans of a share of requests on purpose.
     pub fn losing(share: Share) -> Self {
@@ -77,22 +124,16 @@ impl SpanHub {
 
     /// Whether anyone asked for it; otherwise it need not be made.
     pub fn wants(&self, topic: Topic) -> bool {
-        self.wanted.load(Ordering::Relaxed) & topic.bit() != 0
+        self.wanted.0.load(Ordering::Relaxed) & topic.bit() != 0
     }
 
-    /// Gives `span` to every watcher that asked for it. What was dropped for slow watchers by it.
-    pub fn publish(&self, mut span: v1::Span) -> u64 {
-        let loss = match span.timeline {
-            Some(v1::span::Timeline::Engine(_)) => Loss::EngineSpans,
-            _ => Loss::SchedulerSpans,
-        };
-        if self.losing.takes(loss, &span.request_id) {
+    /// Gives the span of `told` to every watcher that asked for it. What was dropped for slow watchers by it.
+    pub fn publish(&self, told: Arc<dyn Told>) -> u64 {
+        if self.losing.takes(told.loss(), told.request_id()) {
             return 0;
         }
-        if self.losing.takes(Loss::EngineSpans, &span.request_id) {
-            span.relayed = None;
-        }
-        self.offer(&News::Span(Arc::new(span)))
+        let relays = !self.losing.takes(Loss::EngineSpans, told.request_id());
+        self.offer(&News::Span { told, relays })
     }
 
     /// Gives `forward` to every watcher that asked for forwards. What was dropped for slow watchers by it.
@@ -112,7 +153,7 @@ impl SpanHub {
 
     fn note_wanted(&self, watchers: &[Weak<Watcher>]) {
         let wanted = watchers.iter().filter_map(Weak::upgrade).fold(0, |all, watcher| all | watcher.topics);
-        self.wanted.store(wanted, Ordering::Relaxed);
+        self.wanted.0.store(wanted, Ordering::Relaxed);
     }
 
     /// Starts watching. `name` and `domain` are of this service.
@@ -168,7 +209,7 @@ struct Watcher {
 /// What watchers are told.
 #[derive(Clone, Debug)]
 enum News {
-    Span(Arc<v1::Span>),
+    Span { told: Arc<dyn Told>, relays: bool },
     Forward(Arc<v1::Forward>),
 }
 
@@ -185,10 +226,10 @@ impl Watcher {
 
     fn wants(&self, news: &News) -> bool {
         match news {
-            News::Span(span) => {
-                self.topics & Topic::from(span.event()).bit() != 0
-                    && (self.ids.is_empty() || self.ids.contains(&span.request_id))
-                    && (self.run_label.is_empty() || self.run_label == span.run_label)
+            News::Span { told, .. } => {
+                self.topics & Topic::from(told.event()).bit() != 0
+                    && (self.ids.is_empty() || self.ids.contains(told.request_id()))
+                    && (self.run_label.is_empty() || self.run_label == told.run_label())
             }
             News::Forward(_) => self.topics & Topic::Forward.bit() != 0,
         }
@@ -254,16 +295,13 @@ impl SpanStream {
             dropped,
             domain: Some(self.domain.clone()),
             name: self.name.clone(),
-            ..v1::SpanBatch::default()
+            spans: Vec::with_capacity(most),
+            forwards: Vec::new(),
         };
-        let relays = self.watcher.topics & Topic::Relayed.bit() != 0;
+        let wanted = self.watcher.topics & Topic::Relayed.bit() != 0;
         for news in news {
             match news {
-                News::Span(span) => {
-                    let mut span = Arc::unwrap_or_clone(span);
-                    span.relayed = span.relayed.filter(|_| relays);
-                    batch.spans.push(span);
-                }
+                News::Span { told, relays } => batch.spans.push(told.span(relays && wanted)),
                 News::Forward(forward) => batch.forwards.push(Arc::unwrap_or_clone(forward)),
             }
         }
@@ -277,8 +315,8 @@ mod tests {
 
     use super::*;
 
-    fn span(id: &str, run: &str) -> v1::Span {
-        v1::Span { request_id: id.into(), run_label: run.into(), ..Default::default() }
+    fn span(id: &str, run: &str) -> Arc<v1::Span> {
+        Arc::new(v1::Span { request_id: id.into(), run_label: run.into(), ..Default::default() })
     }
 
     fn watch(hub: &SpanHub, request: v1::WatchSpansRequest) -> SpanStream {
@@ -308,7 +346,8 @@ mod tests {
         let mut one = watch(&hub, v1::WatchSpansRequest { run_label: "run".into(), ..Default::default() });
         let mut all = watch(&hub, v1::WatchSpansRequest { relay_engines: true, ..Default::default() });
         for s in [span("a", "run"), span("b", "")] {
-            hub.publish(v1::Span { relayed: Some(v1::EngineTimeline::default()), ..s });
+            let relayed = Some(v1::EngineTimeline::default());
+            hub.publish(Arc::new(v1::Span { relayed, ..Arc::unwrap_or_clone(s) }));
         }
         let (one, all) = (one.next().await.unwrap().unwrap(), all.next().await.unwrap().unwrap());
         assert_eq!((ids(&one), ids(&all)), (vec!["a"], vec!["a", "b"]));
@@ -340,7 +379,7 @@ mod tests {
         let _all = watch(&hub, everything);
         assert_eq!(wanted(&hub), [true; 4]);
         for event in [v1::SpanEvent::FirstToken, v1::SpanEvent::Finished] {
-            hub.publish(v1::Span { event: event.into(), ..span("a", "") });
+            hub.publish(Arc::new(v1::Span { event: event.into(), ..v1::Span::default() }));
         }
         let batch = ends.next().await.unwrap().unwrap();
         assert_eq!(batch.spans.iter().map(v1::Span::event).collect::<Vec<_>>(), [v1::SpanEvent::Finished]);

@@ -129,7 +129,7 @@ impl Dispatch {
                 End::Failed(_, by) => by,
                 End::Finished(_) => None,
             };
-            self.telemetry.failed(&ending.record, &hung_up(), by.or(Some(CancelledBy::Client)));
+            self.telemetry.failed(ending.record, &hung_up(), by.or(Some(CancelledBy::Client)));
         }
     }
 

@@ -29,11 +29,10 @@ impl Dispatch {
     /// Brings all gauges up to date; the page's lines for what the recorder does not hold.
     pub fn scrape(&mut self) -> String {
         let gauges = self.core.gauges(self.now());
-        let clocks: Vec<_> = self.engines.iter().map(|(id, a)| (*id, a.clock.borrow().clone())).collect();
-        let engines: Vec<_> = clocks
+        let engines: Vec<_> = self
+            .engines
             .iter()
-            .map(|(id, clock)| {
-                let attached = &self.engines[id];
+            .map(|(id, attached)| {
                 let state = gauges.engines.iter().find(|e| e.engine == *id);
                 EngineGauges {
                     name: &attached.name,
@@ -41,7 +40,7 @@ impl Dispatch {
                     kv_blocks_free: attached.free_blocks,
                     kv_blocks_left: state.map_or(0, |s| s.blocks_left.0),
                     active: state.map_or(0, |s| s.active),
-                    clock: clock.as_deref(),
+                    clock: *attached.clock.borrow(),
                 }
             })
             .collect();
@@ -80,7 +79,10 @@ impl Dispatch {
             threads: attached.hello.threads,
             block_size: attached.hello.block_size,
             kv_blocks: attached.hello.kv_blocks,
-            clock: attached.clock.borrow().as_deref().cloned(),
+            clock: attached
+                .clock
+                .borrow()
+                .map(|clock| clock.to_wire(&attached.name, attached.hello.domain.clone())),
             version: attached.hello.version.clone(),
             max_sequences: attached.hello.max_sequences,
             context_length: attached.hello.context_length,

@@ -165,7 +165,7 @@ impl Dispatch {
             if live.record.first_token.is_none() {
                 live.record.engine = first.timeline;
                 live.record.engine_domain.clone_from(&attached.domain);
-                live.record.engine_clock.clone_from(&clock);
+                live.record.engine_clock = clock;
             }
         }
         let mut rows = Vec::with_capacity(step.handles.len());

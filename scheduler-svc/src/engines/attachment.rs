@@ -102,15 +102,7 @@ impl Attachment<'_> {
         let inbound = client.attach(outbound).await.map_err(|e| full_reason(&e))?.into_inner();
         let estimator = OffsetEstimator::new(PROBE_WINDOW);
         let (clock, view) = watch::channel(None);
-        let mut session = Session {
-            engine: self.engine,
-            inbound,
-            down,
-            estimator,
-            clock,
-            name: String::new(),
-            domain: v1::ClockDomain::default(),
-        };
+        let mut session = Session { engine: self.engine, inbound, down, estimator, clock };
         let hello = session.greet(self.context).await?;
         let attached = Attached {
             engine: self.engine,
@@ -133,8 +125,6 @@ struct Session {
     down: mpsc::UnboundedSender<Down>,
     estimator: OffsetEstimator,
     clock: watch::Sender<ClockView>,
-    name: String,
-    domain: v1::ClockDomain,
 }
 
 enum Never {}
@@ -148,9 +138,8 @@ impl Session {
         if let Some(vocabulary) = &context.vocabulary {
             vocabulary.check(&hello)?;
         }
-        self.name = hello.name.clone();
-        self.domain = hello.domain.clone().unwrap_or_default();
-        self.estimator.set_domains(&context.domain, &self.domain);
+        self.estimator
+            .set_domains(&context.domain, hello.domain.as_ref().unwrap_or(&v1::ClockDomain::default()));
         for _ in 0..FIRST_PROBES {
             self.probe(context)?;
             let response = self.probed(&mut hello).await?;
@@ -203,7 +192,7 @@ impl Session {
                 self.estimator.received(sent, at);
             }
             if !step.first_tokens.is_empty() {
-                clock = self.view(at);
+                clock = self.estimator.view(at);
             }
         }
         let event = Event::Said { engine: self.engine, at, message: Box::new(message), clock };
@@ -231,11 +220,7 @@ impl Session {
         if let Some(probe) = Probe::from_response(response, now) {
             self.estimator.probe(probe);
         }
-        self.clock.send_replace(self.view(now));
-    }
-
-    fn view(&self, at: Stamp) -> ClockView {
-        self.estimator.to_wire(&self.name, &self.domain, at).map(Arc::new)
+        self.clock.send_replace(self.estimator.view(now));
     }
 }
 

@@ -122,7 +122,7 @@ impl TokenStream {
             _ if stopped => v1::FinishReason::StopString,
             End::Finished(reason) => reason,
             End::Failed(failure, by) => {
-                self.telemetry.failed(&record, &failure, by);
+                self.telemetry.failed(record, &failure, by);
                 return Err(failure.into());
             }
         };
@@ -138,7 +138,6 @@ impl TokenStream {
             }
         }
         record.output_tokens = self.output_tokens;
-        self.telemetry.finished(&record, reason);
         let finished = v1::Finished {
             request_id: record.id.to_string(),
             reason: reason.into(),
@@ -150,6 +149,7 @@ impl TokenStream {
             timeline: (!self.omit_timeline).then(|| record.timeline(&self.telemetry.domain)),
             text,
         };
+        self.telemetry.finished(record, reason);
         Ok(event(v1::generate_response::Event::Finished(finished)))
     }
 
@@ -210,7 +210,7 @@ impl Drop for TokenStream {
         self.ticket.ending.close();
         if let Ok(Ending { record, .. }) = self.ticket.ending.try_recv() {
             let failure = Failure::Cancelled("the client hung up".into());
-            self.telemetry.failed(&record, &failure, Some(CancelledBy::Client));
+            self.telemetry.failed(record, &failure, Some(CancelledBy::Client));
         }
     }
 }

@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use firstlight_proto::{
-    serve::metrics::{Metric, owned_gauge},
-    v1,
-};
+use firstlight_proto::serve::metrics::{Metric, owned_gauge};
 
 use super::{
     declared::{
@@ -14,6 +11,7 @@ use super::{
     },
     in_seconds,
 };
+use crate::engines::ClockView;
 
 /// What an engine looks like at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +27,7 @@ pub struct EngineGauges<'a> {
     /// Its active requests.
     pub active: u32,
     /// Its clock.
-    pub clock: Option<&'a v1::ClockOffset>,
+    pub clock: ClockView,
 }
 
 /// What of an engine a gauge tells; `None` while it is not known.
@@ -40,8 +38,8 @@ const GAUGES: [(Metric, Told); 6] = [
     (LINK_KV_BLOCKS, |engine| Some(engine.kv_blocks.into())),
     (LINK_KV_BLOCKS_FREE, |engine| Some(engine.kv_blocks_free.into())),
     (LINK_KV_BLOCKS_LEFT, |engine| Some(engine.kv_blocks_left.into())),
-    (CLOCK_OFFSET, |engine| Some(in_seconds(engine.clock?.offset_ns))),
-    (CLOCK_BOUND, |engine| Some(in_seconds(engine.clock?.bound_ns))),
+    (CLOCK_OFFSET, |engine| Some(in_seconds(engine.clock?.offset.offset_ns))),
+    (CLOCK_BOUND, |engine| Some(in_seconds(engine.clock?.offset.bound_ns))),
 ];
 
 /// The gauges of these engines in the text format of `/metrics`.

@@ -73,14 +73,13 @@ pub struct Metrics {
     pub latency: Histogram,
     /// First tokens without a split.
     pub unsplit: Counter,
-    /// Spans lost by slow watchers.
-    pub spans_dropped: Counter,
     /// Traces exported and dropped.
     pub traces: TraceMetrics,
     /// Stalls found.
     pub stalls: Counter,
     /// Whether stalled now.
     pub stalled: Gauge,
+    spans_dropped: Counter,
     preemptions: Counter,
     lost: Counter,
     outcomes: Vec<(&'static str, Counter)>,
@@ -145,6 +144,13 @@ impl Metrics {
         self.outcomes.iter().filter(|(o, _)| *o == outcome).for_each(|(_, counter)| counter.increment(1));
     }
 
+    /// Slow watchers lost so many spans for a new one: none, nearly always.
+    pub fn spans_dropped(&self, dropped: u64) {
+        if dropped > 0 {
+            self.spans_dropped.increment(dropped);
+        }
+    }
+
     /// A queued request was taken back.
     pub fn cancelled(&self, by: CancelledBy) {
         self.cancels[by as usize].increment(1);
@@ -159,7 +165,12 @@ impl Metrics {
     }
 
     /// A first token: TTFT and all its parts at once, so that sums and counts agree.
-    pub fn first_token(&self, ttft_ns: i64, missed_slo: bool, segments: Option<&[(&'static str, i64)]>) {
+    pub fn first_token(
+        &self,
+        ttft_ns: i64,
+        missed_slo: bool,
+        segments: Option<&[(&'static str, i64); SEGMENTS.len()]>,
+    ) {
         let band = usize::from(missed_slo);
         self.ttft[band].record(in_seconds(ttft_ns));
         let Some(segments) = segments else { return self.unsplit.increment(1) };

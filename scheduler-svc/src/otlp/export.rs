@@ -16,8 +16,8 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::spans::{Frame, request_spans, text};
 use crate::{
+    ended::Ended,
     metrics::{TraceDrop, TraceMetrics},
-    record::Record,
 };
 
 /// Requests that may wait to be sent.
@@ -34,20 +34,14 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Where ended requests are handed in; never waits.
 #[derive(Debug)]
 pub struct Traces {
-    queue: mpsc::Sender<Ended>,
+    queue: mpsc::Sender<Arc<Ended>>,
     metrics: TraceMetrics,
-}
-
-#[derive(Debug)]
-struct Ended {
-    record: Record,
-    outcome: &'static str,
 }
 
 /// Sends what was handed in.
 #[derive(Debug)]
 pub struct Exporter {
-    queue: mpsc::Receiver<Ended>,
+    queue: mpsc::Receiver<Arc<Ended>>,
     collector: TraceServiceClient<Channel>,
     clock: Clock,
     metrics: TraceMetrics,
@@ -75,12 +69,12 @@ pub fn to(endpoint: &str, clock: Clock, metrics: TraceMetrics) -> anyhow::Result
 
 impl Traces {
     /// Hands in a request that ended, unless its caller records no trace of it.
-    pub fn export(&self, record: &Record, outcome: &'static str) {
-        if record.caller_trace.is_some_and(|trace| !trace.sampled) {
+    pub fn export(&self, ended: Arc<Ended>) {
+        if ended.record.caller_trace.is_some_and(|trace| !trace.sampled) {
             return;
         }
         match self.queue.try_reserve() {
-            Ok(place) => place.send(Ended { record: record.clone(), outcome }),
+            Ok(place) => place.send(ended),
             Err(_) => self.metrics.dropped(TraceDrop::QueueFull, 1),
         }
     }
@@ -123,7 +117,7 @@ impl Exporter {
         }
     }
 
-    async fn send(&mut self, batch: &mut Vec<Ended>) -> Result<(), tonic::Status> {
+    async fn send(&mut self, batch: &mut Vec<Arc<Ended>>) -> Result<(), tonic::Status> {
         let traces = batch.len() as u64;
         let request = message(batch.drain(..), self.clock.unix_offset_ns());
         match self.collector.export(request).await {
@@ -145,12 +139,12 @@ impl Exporter {
 }
 
 /// One message: our spans under our name, each engine's under its own.
-fn message(batch: impl Iterator<Item = Ended>, unix_offset_ns: i64) -> ExportTraceServiceRequest {
+fn message(batch: impl Iterator<Item = Arc<Ended>>, unix_offset_ns: i64) -> ExportTraceServiceRequest {
     let mut ours = Vec::new();
     let mut engines: BTreeMap<Arc<str>, Vec<Span>> = BTreeMap::new();
-    for Ended { record, outcome } in batch {
-        let frame = Frame::new(record.caller_trace, unix_offset_ns);
-        let spans = request_spans(&record, outcome, frame);
+    for ended in batch {
+        let frame = Frame::new(ended.record.caller_trace, unix_offset_ns);
+        let spans = request_spans(&ended.record, ended.outcome, frame);
         ours.extend(spans.scheduler);
         if !spans.engine.is_empty() {
             engines.entry(spans.engine_name).or_default().extend(spans.engine);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use firstlight_proto::{clock::Stamp, inject::Segment, offset::Offset, v1};
+use firstlight_proto::{clock::Stamp, inject::Segment, v1};
 use opentelemetry_proto::tonic::{
     common::v1::{AnyValue, KeyValue, any_value::Value},
     trace::v1::{Span, Status, span::SpanKind, status::StatusCode},
@@ -104,7 +104,7 @@ struct Crossing<'a> {
 impl<'a> Crossing<'a> {
     fn of(record: &'a Record) -> Option<Self> {
         let engine = record.engine.as_ref()?;
-        let clock = Offset::from_wire(record.engine_clock.as_deref()?);
+        let clock = record.engine_clock?.offset;
         let ours = |ns| Stamp::from_wire(ns).map(|stamp| clock.to_ours(stamp));
         Some(Self {
             admitted: record.admitted.as_ref()?.at,

@@ -1,7 +1,5 @@
 //! A request that ended. Its span and its trace are made of it by whoever sends them.
 
-use std::sync::Arc;
-
 use firstlight_proto::{inject::loss::Loss, serve::spans::Told, v1};
 
 use crate::record::Record;
@@ -13,8 +11,6 @@ pub struct Ended {
     pub record: Record,
     /// A finish reason or the kind of a failure, as spans and metrics name it.
     pub outcome: &'static str,
-    /// Where this service's stamps are valid.
-    pub ours: Arc<v1::ClockDomain>,
 }
 
 impl Told for Ended {
@@ -34,7 +30,7 @@ impl Told for Ended {
         Loss::SchedulerSpans
     }
 
-    fn span(&self, relays: bool) -> v1::Span {
-        self.record.span(self.event(), self.outcome, relays.then_some(&*self.ours))
+    fn span(&self, relay_beside: Option<&v1::ClockDomain>) -> v1::Span {
+        self.record.span(self.event(), self.outcome, relay_beside)
     }
 }

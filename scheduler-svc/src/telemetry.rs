@@ -114,7 +114,7 @@ impl Telemetry {
         if !watched && self.traces.is_none() {
             return;
         }
-        let ended = Arc::new(Ended { record, outcome, ours: self.domain.clone() });
+        let ended = Arc::new(Ended { record, outcome });
         if let Some(traces) = &self.traces {
             traces.export(ended.clone());
         }

@@ -175,7 +175,7 @@ impl Told for Ended {
         Loss::EngineSpans
     }
 
-    fn span(&self, _: bool) -> v1::Span {
+    fn span(&self, _: Option<&v1::ClockDomain>) -> v1::Span {
         self.running.span(self.event(), self.outcome, self.running.timeline())
     }
 }

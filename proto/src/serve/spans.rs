@@ -86,8 +86,8 @@ pub trait Told: Debug + Send + Sync {
     fn event(&self) -> v1::SpanEvent;
     /// Whose stamps it holds, as what is lost without it.
     fn loss(&self) -> Loss;
-    /// The span, with what the engine stamped beside the scheduler's stamps if it `relays`.
-    fn span(&self, relays: bool) -> v1::Span;
+    /// The span; with what the engine stamped where `relay_beside` is the clock domain of the scheduler that relays it.
+    fn span(&self, relay_beside: Option<&v1::ClockDomain>) -> v1::Span;
 }
 
 impl Told for v1::Span {
@@ -110,9 +110,9 @@ impl Told for v1::Span {
         }
     }
 
-    fn span(&self, relays: bool) -> v1::Span {
+    fn span(&self, relay_beside: Option<&v1::ClockDomain>) -> v1::Span {
         let span = self.clone();
-        v1::Span { relayed: span.relayed.filter(|_| relays), ..span }
+        v1::Span { relayed: span.relayed.filter(|_| relay_beside.is_some()), ..span }
     }
 }
 
@@ -301,7 +301,9 @@ impl SpanStream {
         let wanted = self.watcher.topics & Topic::Relayed.bit() != 0;
         for news in news {
             match news {
-                News::Span { told, relays } => batch.spans.push(told.span(relays && wanted)),
+                News::Span { told, relays } => {
+                    batch.spans.push(told.span((relays && wanted).then_some(&self.domain)));
+                }
                 News::Forward(forward) => batch.forwards.push(Arc::unwrap_or_clone(forward)),
             }
         }

@@ -7,7 +7,9 @@
 //! - `ahead`: the block for the token after the next one
 //! - `preempt`: who gives way when the pool runs dry
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashMap;
 
 use crate::kv::{KvPool, pool::IntegrityError, pool::PrefixHash};
 
@@ -60,7 +62,7 @@ pub struct Planner {
     /// In turn: the next decode forward takes from the front.
     decoding: VecDeque<SeqId>,
     /// Prompt blocks being computed, and by whom: others with the same prefix wait for them.
-    pending: HashMap<PrefixHash, SeqId>,
+    pending: FxHashMap<PrefixHash, SeqId>,
     /// Sequences that have begun and not ended.
     active: usize,
     next_age: u64,
@@ -83,7 +85,7 @@ impl Planner {
             inbox: VecDeque::new(),
             prefilling: VecDeque::new(),
             decoding: VecDeque::new(),
-            pending: HashMap::new(),
+            pending: FxHashMap::default(),
             active: 0,
             next_age: 0,
         }
@@ -242,7 +244,9 @@ impl Planner {
         }
         self.active -= usize::from(seq.begun);
         self.kv.release(seq.table);
-        self.decoding.retain(|&other| other != id);
+        if let Some(place) = self.decoding.iter().position(|&other| other == id) {
+            self.decoding.remove(place);
+        }
         for batch in &mut self.inbox {
             batch.sequences.retain(|&other| other != id);
         }

@@ -16,10 +16,13 @@ pub struct VirtualEngine<C = CostModel> {
     cost: C,
     /// Which forward of the step comes next.
     turn: usize,
-    running: Option<(ForwardPlan, i64)>,
+    /// When the running forward ends.
+    running: Option<i64>,
+    /// What it samples; kept for its memory.
+    sampled: Vec<Option<u32>>,
 }
 
-/// A forward that has begun.
+/// A forward that has begun. Its plan is handed back when it [ends](VirtualEngine::finish).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Started {
     /// Its rows, the batches that begin with it, and who gave way for it.
@@ -32,7 +35,7 @@ impl<C: Cost> VirtualEngine<C> {
     /// An engine that runs `planner` at the speed of `cost`. Sequences end by length only: give the planner's shape
     /// no EOS ids.
     pub fn new(planner: Planner, cost: C) -> Self {
-        Self { planner, cost, turn: 0, running: None }
+        Self { planner, cost, turn: 0, running: None, sampled: Vec::new() }
     }
 
     /// A batch arrives in the inbox.
@@ -78,15 +81,16 @@ impl<C: Cost> VirtualEngine<C> {
         };
         let took = self.cost.next(Load::from(&plan));
         let ends = now + i64::try_from(took.as_nanos()).unwrap_or(i64::MAX);
-        self.running = Some((plan.clone(), ends));
+        self.running = Some(ends);
         Some(Started { plan, ends })
     }
 
-    /// Ends the running forward: the rows that got a token, and when. `None` when none is running.
-    pub fn finish(&mut self) -> Option<(i64, Vec<Outcome>)> {
-        let (plan, ends) = self.running.take()?;
-        let sampled: Vec<_> = plan.rows.iter().map(|row| row.samples.then_some(TOKEN)).collect();
-        Some((ends, self.planner.complete(&plan, &sampled)))
+    /// Ends the running forward, which is `plan`: the rows that got a token, and when. `None` when none is running.
+    pub fn finish(&mut self, plan: &ForwardPlan) -> Option<(i64, Vec<Outcome>)> {
+        let ends = self.running.take()?;
+        self.sampled.clear();
+        self.sampled.extend(plan.rows.iter().map(|row| row.samples.then_some(TOKEN)));
+        Some((ends, self.planner.complete(plan, &self.sampled)))
     }
 }
 
@@ -137,7 +141,7 @@ mod tests {
         while let Some(started) = engine.start(now) {
             assert_eq!(started.ends, now + BASE_NS);
             assert_eq!(engine.start(now), None, "one forward at a time");
-            let (ends, outcomes) = engine.finish().unwrap();
+            let (ends, outcomes) = engine.finish(&started.plan).unwrap();
             now = ends;
             last = outcomes[0].end;
         }
@@ -151,13 +155,13 @@ mod tests {
             engine.admit(BatchId(1), [(SeqId(0), sequence(1, 100))]);
             // To the end of the first step, which holds a decode forward only where it comes last.
             for _ in 0..if decode_first { 1 } else { 2 } {
-                engine.start(0).unwrap();
-                engine.finish().unwrap();
+                let started = engine.start(0).unwrap();
+                engine.finish(&started.plan).unwrap();
             }
             engine.admit(BatchId(2), (1..6).map(|i| (SeqId(i), sequence(100 * i, 100))));
             let kinds: Vec<_> = std::iter::from_fn(|| {
                 let started = engine.start(0)?;
-                engine.finish();
+                engine.finish(&started.plan);
                 Some(started.plan.kind)
             })
             .take(4)

@@ -6,6 +6,7 @@ use std::{
 };
 
 use firstlight_proto::v1;
+use rustc_hash::FxHashMap;
 
 use super::{Dispatch, End};
 use crate::{
@@ -20,7 +21,7 @@ const KEPT: usize = 8_192;
 #[derive(Default)]
 pub struct Recent {
     order: VecDeque<Key>,
-    by_key: HashMap<Key, Arc<str>>,
+    by_key: FxHashMap<Key, Arc<str>>,
     /// The last request of each id, and how it ended.
     by_id: HashMap<Arc<str>, (Key, &'static str)>,
 }

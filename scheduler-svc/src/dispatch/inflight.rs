@@ -7,6 +7,7 @@ use std::{
 };
 
 use firstlight_proto::clock::Stamp;
+use rustc_hash::FxHashMap;
 use slab::Slab;
 use tokio::sync::{mpsc, oneshot};
 
@@ -65,7 +66,7 @@ pub struct Place {
 #[derive(Default)]
 pub struct InFlight {
     slab: Slab<Live>,
-    by_key: HashMap<Key, usize>,
+    by_key: FxHashMap<Key, usize>,
     by_id: HashMap<Arc<str>, Key>,
     deadlines: BTreeSet<(Stamp, Key)>,
 }

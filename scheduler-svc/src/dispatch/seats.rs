@@ -1,19 +1,19 @@
 //! The sequences of one attachment, by the handles that name them to the engine.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use super::inflight::Place;
 
 /// Who sits where.
 #[derive(Debug)]
 pub struct Seats<P = Place> {
-    taken: HashMap<u32, P>,
+    taken: FxHashMap<u32, P>,
     next: u32,
 }
 
 impl<P> Default for Seats<P> {
     fn default() -> Self {
-        Self { taken: HashMap::new(), next: 1 }
+        Self { taken: FxHashMap::default(), next: 1 }
     }
 }
 

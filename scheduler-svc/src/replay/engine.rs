@@ -195,7 +195,8 @@ impl<C: Cost> Engine<C> {
     pub fn finish(&mut self) -> Option<Step> {
         self.turning = true;
         let Running { plan, start } = self.running.take()?;
-        let (ends, outcomes) = self.machine.finish()?;
+        let (ends, outcomes) = self.machine.finish(&plan)?;
+        self.rows.reserve(outcomes.len());
         let end = Stamp::from_ns(ends);
         if plan.kind == ForwardKind::Decode && self.machine.planner().limits().decode_first {
             self.decode_first.ran(start.ns(), ends);
@@ -251,8 +252,11 @@ impl<C: Cost> Engine<C> {
 
     /// While draining, ends what has not begun, as the live loop does; whether there was any.
     fn leave_unbegun(&mut self) -> bool {
-        let unbegun = |(_, seat): &(usize, &Seat)| self.draining && seat.begun.is_none();
-        let unbegun: Vec<_> = self.seats.iter().filter(unbegun).map(|(i, _)| SeqId(i as u32)).collect();
+        if !self.draining {
+            return false;
+        }
+        let unbegun = self.seats.iter().filter(|(_, seat)| seat.begun.is_none());
+        let unbegun: Vec<_> = unbegun.map(|(i, _)| SeqId(i as u32)).collect();
         for &id in &unbegun {
             self.machine.cancel(id);
             self.leave(id, false, End::Preempted);

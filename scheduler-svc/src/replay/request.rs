@@ -39,14 +39,15 @@ impl Arrival {
 
     /// The sequence that an engine is sent once `generated` tokens have been received.
     pub(super) fn sequence(&self, generated: Tokens) -> NewSequence {
-        let mut tokens = match &self.prompt {
-            Prompt::Unique { cached } => {
-                let computed = self.request.prompt.0.saturating_sub(cached.0).max(1);
-                vec![TOKEN; computed as usize]
-            }
-            Prompt::Ids(ids) => ids.clone(),
+        let prompt = match &self.prompt {
+            Prompt::Unique { cached } => self.request.prompt.0.saturating_sub(cached.0).max(1) as usize,
+            Prompt::Ids(ids) => ids.len(),
         };
-        tokens.resize(tokens.len() + generated.0 as usize, TOKEN);
+        let mut tokens = Vec::with_capacity(prompt + self.output.0.max(generated.0) as usize);
+        if let Prompt::Ids(ids) = &self.prompt {
+            tokens.extend_from_slice(ids);
+        }
+        tokens.resize(prompt + generated.0 as usize, TOKEN);
         NewSequence {
             tokens,
             max_new_tokens: self.output.0.saturating_sub(generated.0).max(1) as usize,

@@ -1,10 +1,11 @@
 //! The scheduler's side of a replay. Per event: take it in, then let the core plan with the same `now`, as
 //! [`dispatch`](crate::dispatch) does per message.
 
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
 use firstlight_proto::clock::Stamp;
 use firstlight_sim::{cost::Cost, planner};
+use rustc_hash::FxHashMap;
 use slab::Slab;
 
 use super::{
@@ -43,7 +44,7 @@ pub struct World<C, O, W = Wire> {
     /// Its stream, likewise.
     streams: Vec<Stream>,
     live: Slab<Live>,
-    by_key: HashMap<Key, usize>,
+    by_key: FxHashMap<Key, usize>,
     limits: EngineLimits,
 }
 
@@ -72,7 +73,7 @@ impl<C: Cost + Clone, O: Observer, W: HandOvers> World<C, O, W> {
             engines: Vec::new(),
             streams: Vec::new(),
             live: Slab::new(),
-            by_key: HashMap::new(),
+            by_key: FxHashMap::default(),
         })
     }
 

@@ -4,9 +4,11 @@
 //! content), or *unused*. Free = unused + evictable.
 
 use std::{
-    collections::{HashMap, hash_map::RandomState},
+    collections::hash_map::{Entry, RandomState},
     hash::{BuildHasher, Hash, Hasher},
 };
+
+use rustc_hash::FxHashMap;
 
 use super::{BlockTable, lru::Lru};
 
@@ -26,7 +28,7 @@ pub struct KvPool {
     blocks: Vec<Block>,
     unused: Vec<u32>,
     evictable: Lru,
-    cached: HashMap<PrefixHash, u32>,
+    cached: FxHashMap<PrefixHash, u32>,
     hasher: RandomState,
 }
 
@@ -64,7 +66,7 @@ impl KvPool {
             blocks: vec![Block::default(); blocks],
             unused: (0..blocks as u32).rev().collect(),
             evictable: Lru::new(blocks),
-            cached: HashMap::new(),
+            cached: FxHashMap::default(),
             hasher: RandomState::new(),
         }
     }
@@ -147,7 +149,10 @@ impl KvPool {
 
     /// Grows `table` until it holds `positions` positions. `false`, and nothing changed, when too few blocks are free.
     pub fn extend(&mut self, table: &mut BlockTable, positions: usize) -> bool {
-        let missing = self.blocks_for(positions).saturating_sub(table.len());
+        if positions <= table.len() * self.block_tokens {
+            return true;
+        }
+        let missing = self.blocks_for(positions) - table.len();
         if missing > self.free() {
             return false;
         }
@@ -183,7 +188,7 @@ impl KvPool {
             }
             let (hash, id) = (hashes[i], table.ids[i]);
             // Another sequence may have computed the same block meanwhile: the first one stays known.
-            if let std::collections::hash_map::Entry::Vacant(entry) = self.cached.entry(hash) {
+            if let Entry::Vacant(entry) = self.cached.entry(hash) {
                 entry.insert(id);
                 self.blocks[id as usize].content = Some(Content { hash, parent, tokens: block.into() });
             }

@@ -7,9 +7,11 @@ impl Planner {
     pub(super) fn add_decode_rows(&mut self, plan: &mut ForwardPlan, may_run: &dyn Fn(SeqId) -> bool) {
         let group = self.next_group(may_run);
         // Oldest first: whoever gives way is then never planned already.
-        let mut by_age = group.clone();
-        by_age.sort_by_key(|&id| self.sequence(id).map(|seq| seq.age));
-        for id in by_age {
+        let aged = |&id: &SeqId| self.sequence(id).map(|seq| (seq.age, id));
+        let mut by_age: Vec<_> = group.iter().filter_map(aged).collect();
+        by_age.sort_unstable();
+        plan.rows.reserve(by_age.len());
+        for (_, id) in by_age {
             let Some(seq) = self.sequence(id) else { continue };
             let position = seq.computed;
             if self.make_room(plan, id, position + 1) {
@@ -29,7 +31,7 @@ impl Planner {
 
     /// Takes the next group out of the rotation, in turn.
     fn next_group(&mut self, may_run: &dyn Fn(SeqId) -> bool) -> Vec<SeqId> {
-        let mut group = Vec::new();
+        let mut group = Vec::with_capacity(self.limits.max_batch_size.min(self.decoding.len()));
         let mut skipped = Vec::new();
         while group.len() < self.limits.max_batch_size {
             match self.decoding.pop_front() {

@@ -170,7 +170,7 @@ pub async fn start(flags: Flags, shutdown: Shutdown) -> anyhow::Result<Running> 
         spawn(&mut tasks, exporter.run(done.clone()));
     }
     if let Some(shadow) = shadow {
-        spawn(&mut tasks, shadow.run(done.clone()));
+        shadow.spawn().context("the shadow's thread")?;
     }
     spawn(&mut tasks, roster.run(links, done.clone()));
     spawn(&mut tasks, watchdog::run(dispatcher.clone(), telemetry, stall, stalled, done.clone()));

@@ -16,7 +16,7 @@ use crate::{
     engines::{self, ClockView},
     metrics::{CancelledBy, count_engine},
     replay::EngineShape,
-    shadow::News,
+    shadow::{News, Ran},
 };
 
 /// One attachment, as its owner sees it.
@@ -156,7 +156,7 @@ impl Dispatch {
         if forward.is_some() {
             self.telemetry.forward(&attached.name, &step);
             if let Some(shadow) = &self.shadow {
-                shadow.tell(News::forward(engine, &step));
+                shadow.tell(News::Forward { engine, ran: Ran::from(&step) });
             }
         }
         for first in step.first_tokens {

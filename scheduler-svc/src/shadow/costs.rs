@@ -1,13 +1,15 @@
 //! What the live engines cost, learnt from their forwards as they end, and forgotten again.
 
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
-use firstlight_proto::v1;
+use firstlight_proto::clock::Stamp;
 use firstlight_sim::{
-    cost::{CostModel, Load},
+    cost::CostModel,
     fit::{Fitter, Observed},
 };
+use rustc_hash::FxHashMap;
 
+use super::Ran;
 use crate::{admission::EngineId, replay::Wire};
 
 /// Forwards of each kind before there is a model.
@@ -30,18 +32,19 @@ pub struct Costs {
     back: f64,
     turnaround: f64,
     /// End of each engine's last forward, where more is to follow at once.
-    busy_since: HashMap<EngineId, i64>,
+    busy_since: FxHashMap<EngineId, Stamp>,
 }
 
 impl Costs {
     /// Takes in a forward; whether the model has changed.
-    pub fn forward(&mut self, engine: EngineId, step: &v1::Step) -> bool {
-        let forward = observed(step);
+    pub fn forward(&mut self, engine: EngineId, ran: &Ran) -> bool {
+        let took = Duration::from_nanos(u64::try_from(ran.end.since(ran.start)).unwrap_or(0));
+        let forward = Observed { load: ran.load, bucket: ran.bucket, took };
         if let Some(end) = self.busy_since.remove(&engine) {
-            mean(&mut self.turnaround, step.start_ns - end);
+            mean(&mut self.turnaround, ran.start.since(end));
         }
-        if step.active > 0 {
-            self.busy_since.insert(engine, step.end_ns);
+        if ran.goes_on {
+            self.busy_since.insert(engine, ran.end);
         }
         let expected = self.cost.as_ref().map(|cost| cost.forward(forward.load));
         if let Some(expected) = expected.filter(|expected| !expected.is_zero()) {
@@ -89,19 +92,6 @@ impl Costs {
     }
 }
 
-fn observed(step: &v1::Step) -> Observed {
-    Observed {
-        load: Load {
-            prefill_rows: step.prefill_rows as usize,
-            prefill_tokens: step.prefill_tokens as usize,
-            decode_rows: step.rows.saturating_sub(step.prefill_rows) as usize,
-            attended: step.attended as usize,
-        },
-        bucket: step.bucket as usize,
-        took: Duration::from_nanos(u64::try_from(step.end_ns - step.start_ns).unwrap_or(0)),
-    }
-}
-
 /// A running mean; one that is 0 takes the first value whole.
 fn mean(of: &mut f64, ns: i64) {
     *of = if *of == 0.0 { ns as f64 } else { *of + (ns as f64 - *of) * NEW };
@@ -109,35 +99,26 @@ fn mean(of: &mut f64, ns: i64) {
 
 #[cfg(test)]
 mod tests {
+    use firstlight_sim::cost::Load;
+
     use super::*;
 
-    fn step(i: u64, cost: &CostModel, start_ns: i64) -> v1::Step {
+    fn ran(i: u64, cost: &CostModel, start: Stamp) -> Ran {
         let mut load = Load::default();
         (0..1 + i % 8).for_each(|row| load.add(10 * row as usize, 1, i.is_multiple_of(3)));
-        let end_ns = start_ns + cost.forward(load).as_nanos() as i64;
-        v1::Step {
-            start_ns,
-            end_ns,
-            rows: (load.prefill_rows + load.decode_rows) as u32,
-            prefill_rows: load.prefill_rows as u32,
-            prefill_tokens: load.prefill_tokens as u32,
-            attended: load.attended as u64,
-            bucket: load.decode_rows as u32,
-            active: 1,
-            ..v1::Step::default()
-        }
+        Ran { start, end: start + cost.forward(load), load, bucket: load.decode_rows, goes_on: true }
     }
 
     #[test]
     fn costs_are_learnt_from_forwards_and_followed_when_they_change() {
         let slow = CostModel { buckets: Vec::new(), ..CostModel::default() };
         let fast = CostModel { scale: 0.5, ..slow.clone() };
-        let (mut costs, mut now) = (Costs::default(), 0);
+        let (mut costs, mut now) = (Costs::default(), Stamp::from_ns(0));
         let mut teach = |costs: &mut Costs, truth: &CostModel, n: u64| {
             for i in 0..n {
-                let step = step(i, truth, now);
-                now = step.end_ns + 70_000;
-                costs.forward(EngineId(1), &step);
+                let ran = ran(i, truth, now);
+                now = ran.end + Duration::from_micros(70);
+                costs.forward(EngineId(1), &ran);
             }
         };
         teach(&mut costs, &slow, 20);

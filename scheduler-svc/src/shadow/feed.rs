@@ -1,6 +1,7 @@
 //! What the dispatch task tells its shadow. Bounded: nothing waits for a shadow.
 
 use firstlight_proto::{clock::Stamp, v1};
+use firstlight_sim::cost::Load;
 use metrics::Counter;
 use tokio::sync::mpsc;
 
@@ -9,8 +10,8 @@ use crate::{
     replay::EngineShape,
 };
 
-/// News that may wait: those of 100 ms.
-const BUFFER: usize = 16_384;
+/// News that may wait: those of a second, the time between two ticks, at some 20,000 requests per second.
+const BUFFER: usize = 1 << 17;
 
 /// Something that happened, in order of time.
 #[derive(Clone, Debug)]
@@ -73,26 +74,40 @@ pub enum News {
     Forward {
         /// Whose.
         engine: EngineId,
-        /// What it held, and its times on the engine's clock.
-        step: Box<v1::Step>,
+        /// What it held, and when it ran.
+        ran: Ran,
     },
 }
 
-impl News {
-    /// What a step says of its forward; its rows stay where they are.
-    pub fn forward(engine: EngineId, step: &v1::Step) -> Self {
-        let counts = v1::Step {
-            start_ns: step.start_ns,
-            end_ns: step.end_ns,
-            rows: step.rows,
-            prefill_rows: step.prefill_rows,
-            prefill_tokens: step.prefill_tokens,
-            attended: step.attended,
-            bucket: step.bucket,
-            active: step.active,
-            ..v1::Step::default()
-        };
-        Self::Forward { engine, step: Box::new(counts) }
+/// What a step says of its forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ran {
+    /// When it started on the engine's clock.
+    pub start: Stamp,
+    /// When it ended there.
+    pub end: Stamp,
+    /// What it held.
+    pub load: Load,
+    /// The size that its decode rows were padded to.
+    pub bucket: usize,
+    /// The engine has more to run.
+    pub goes_on: bool,
+}
+
+impl From<&v1::Step> for Ran {
+    fn from(step: &v1::Step) -> Self {
+        Self {
+            start: Stamp::from_ns(step.start_ns),
+            end: Stamp::from_ns(step.end_ns),
+            load: Load {
+                prefill_rows: step.prefill_rows as usize,
+                prefill_tokens: step.prefill_tokens as usize,
+                decode_rows: step.rows.saturating_sub(step.prefill_rows) as usize,
+                attended: step.attended as usize,
+            },
+            bucket: step.bucket as usize,
+            goes_on: step.active > 0,
+        }
     }
 }
 

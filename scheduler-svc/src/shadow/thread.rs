@@ -1,11 +1,16 @@
-//! The task that replays the live arrivals under the shadow's budget.
+//! The thread that replays the live arrivals under the shadow's budget. One of its own: a tick takes milliseconds,
+//! which no task beside it shall wait for.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    io,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
 
 use firstlight_proto::clock::{Clock, Stamp};
 use firstlight_sim::cost::CostModel;
+use rustc_hash::FxHashMap;
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
 use super::{Feed, News, ShadowPolicy, costs::Costs};
 use crate::{
@@ -14,10 +19,9 @@ use crate::{
     replay::{Arrival, EngineShape, Observer, Prompt, Story, World},
 };
 
-/// News taken at once before others get their turn.
-const BATCH: usize = 256;
-/// How often news are taken and virtual time goes on: to wake up for each of them would cost more than the replay.
-const TICK: Duration = Duration::from_millis(100);
+/// How often news are taken and virtual time goes on. A tick finds what it works on gone from the caches, which costs
+/// more than the replay when ticks are short.
+const TICK: Duration = Duration::from_secs(1);
 /// How far virtual time stays behind, so that news on their way are not too late for it.
 const BEHIND: Duration = Duration::from_millis(50);
 /// Requests remembered that have ended here, or whose live end was not heard of.
@@ -29,13 +33,15 @@ pub struct Shadow {
     policy: ShadowPolicy,
     clock: Clock,
     news: mpsc::Receiver<News>,
+    /// Up to when all is known.
+    now: Stamp,
     costs: Costs,
     /// Live attachments.
-    engines: HashMap<EngineId, Attached>,
+    engines: FxHashMap<EngineId, Attached>,
     /// There once the costs are known.
     world: Option<World<CostModel, Told>>,
     /// Live requests by their name in the live core, with their name here.
-    requests: HashMap<Key, Key>,
+    requests: FxHashMap<Key, Key>,
     metrics: ShadowMetrics,
 }
 
@@ -51,7 +57,7 @@ struct Attached {
 struct Told {
     metrics: ShadowMetrics,
     /// Stamp 2 of requests without a token.
-    received: HashMap<Key, Stamp>,
+    received: FxHashMap<Key, Stamp>,
 }
 
 impl Observer for Told {
@@ -79,30 +85,29 @@ impl Shadow {
             policy,
             clock,
             news,
+            now: Stamp::from_ns(0),
             costs: Costs::default(),
-            engines: HashMap::new(),
+            engines: FxHashMap::default(),
             world: None,
-            requests: HashMap::new(),
+            requests: FxHashMap::default(),
         };
         (feed, shadow)
     }
 
-    /// Replays until `stop`.
-    pub async fn run(mut self, stop: CancellationToken) {
-        let mut news = Vec::with_capacity(BATCH);
-        let mut tick = tokio::time::interval(TICK);
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            if stop.run_until_cancelled(tick.tick()).await.is_none() {
-                return;
+    /// Replays until the feed ends.
+    ///
+    /// # Errors
+    /// When there can be no more threads.
+    pub fn spawn(mut self) -> io::Result<JoinHandle<()>> {
+        thread::Builder::new().name("shadow".into()).spawn(move || {
+            while !(self.news.is_closed() && self.news.is_empty()) {
+                thread::sleep(TICK);
+                while let Ok(news) = self.news.try_recv() {
+                    self.take(news);
+                }
+                self.run_until(self.clock.now() - BEHIND);
             }
-            while !self.news.is_empty() {
-                self.news.recv_many(&mut news, BATCH).await;
-                news.drain(..).for_each(|news| self.take(news));
-                tokio::task::yield_now().await;
-            }
-            self.run_until(self.clock.now() - BEHIND);
-        }
+        })
     }
 
     fn take(&mut self, news: News) {
@@ -147,8 +152,8 @@ impl Shadow {
                 }
             }
             News::FirstToken { dispatch, back } => self.costs.hand_overs(dispatch, back),
-            News::Forward { engine, step } => {
-                if self.costs.forward(engine, &step) {
+            News::Forward { engine, ran } => {
+                if self.costs.forward(engine, &ran) {
                     self.use_costs();
                 }
             }
@@ -165,8 +170,8 @@ impl Shadow {
             world.set_wire(wire);
             return;
         }
-        let told = Told { metrics: self.metrics.clone(), received: HashMap::new() };
-        match World::new(self.policy.budget.clone(), wire, cost, told, self.clock.now()) {
+        let told = Told { metrics: self.metrics.clone(), received: FxHashMap::default() };
+        match World::new(self.policy.budget.clone(), wire, cost, told, self.now) {
             Ok(mut world) => {
                 for attached in self.engines.values_mut().filter(|attached| !attached.draining) {
                     attached.here = Some(world.attach(attached.shape));
@@ -180,6 +185,7 @@ impl Shadow {
     }
 
     fn run_until(&mut self, at: Stamp) {
+        self.now = self.now.max(at);
         if let Some(world) = &mut self.world {
             world.run_until(at);
         }
@@ -192,5 +198,55 @@ impl Shadow {
             self.requests.retain(|_, here| world.is_in_flight(*here));
         }
         self.requests.insert(live, here);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use firstlight_sim::cost::Load;
+
+    use super::*;
+    use crate::{
+        admission::{Blocks, Budget, Geometry, Tokens},
+        shadow::Ran,
+    };
+
+    const GEOMETRY: Geometry = Geometry {
+        context: Tokens(1024),
+        block_size: Tokens(16),
+        kv_blocks: Blocks(100),
+        free_blocks: Blocks(100),
+        max_sequences: 8,
+    };
+
+    fn shadow() -> (Feed, Shadow) {
+        Shadow::fed(ShadowPolicy { name: "test".into(), budget: Budget::default() }, Clock::default())
+    }
+
+    #[test]
+    fn the_replay_begins_when_the_costs_became_known_however_late_that_is_read() {
+        let (_feed, mut shadow) = shadow();
+        let (at, engine) = (Stamp::from_ns(1_000), EngineId(1));
+        let shape = EngineShape { geometry: GEOMETRY, mixed: false };
+        shadow.take(News::Attached { at, engine, shape });
+        for i in 0..100 {
+            let mut load = Load::default();
+            load.add(0, 1 + i % 7, i % 2 == 0);
+            let end = at + CostModel::default().forward(load);
+            let ran = Ran { start: at, end, load, bucket: load.decode_rows, goes_on: false };
+            shadow.take(News::Forward { engine, ran });
+        }
+        assert_eq!(shadow.world.unwrap().now(), at);
+    }
+
+    #[test]
+    fn it_takes_what_it_was_told_and_ends_with_its_feed() {
+        let (feed, shadow) = shadow();
+        feed.tell(News::FirstToken { dispatch: 1, back: 1 });
+        let thread = shadow.spawn().unwrap();
+        thread::sleep(2 * BEHIND);
+        assert!(!thread.is_finished(), "there may be more");
+        drop(feed);
+        thread.join().unwrap();
     }
 }

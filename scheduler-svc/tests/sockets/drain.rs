@@ -3,17 +3,11 @@
 use std::time::Duration;
 
 use firstlight_proto::{serve::health::READY, v1};
-use tonic::Streaming;
 
 use crate::{
-    harness::{Engine, STUCK, Scheduler, Setup, ask, collect, forwards_of},
+    harness::{Engine, Scheduler, Setup, ask, collect, forwards_of, next},
     lifecycle::becomes,
 };
-
-async fn next(stream: &mut Streaming<v1::GenerateResponse>) {
-    let message = tokio::time::timeout(STUCK, stream.message()).await.expect("the stream is stuck");
-    message.unwrap().expect("it goes on");
-}
 
 #[tokio::test]
 async fn a_request_that_an_engine_has_not_begun_when_it_drains_is_served_by_another_at_once() {

@@ -246,6 +246,12 @@ pub async fn collect(mut stream: Streaming<v1::GenerateResponse>) -> Result<Outp
     Ok(output)
 }
 
+/// Reads one message of a stream that goes on.
+pub async fn next(stream: &mut Streaming<v1::GenerateResponse>) {
+    let message = tokio::time::timeout(STUCK, stream.message()).await.expect("the stream is stuck");
+    message.unwrap().expect("it goes on");
+}
+
 pub async fn connect(addr: SocketAddr) -> Channel {
     Channel::from_shared(format!("http://{addr}")).unwrap().connect().await.unwrap()
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::harness::{Engine, STUCK, Scheduler, ask, forwards_of};
+use crate::harness::{Engine, Scheduler, ask, forwards_of, next};
 
 #[tokio::test]
 async fn a_scheduler_attaches_while_the_engine_is_busy_for_another() {
@@ -16,8 +16,7 @@ async fn a_scheduler_attaches_while_the_engine_is_busy_for_another() {
     let (stop, mut stopped) = oneshot::channel::<()>();
     let reads = tokio::spawn(async move {
         while stopped.try_recv().is_err() {
-            let next = tokio::time::timeout(STUCK, stream.message()).await.expect("the stream is stuck");
-            next.unwrap().expect("it goes on");
+            next(&mut stream).await;
         }
         stream
     });
@@ -30,8 +29,7 @@ async fn a_scheduler_attaches_while_the_engine_is_busy_for_another() {
     stop.send(()).expect("it still reads");
     let mut stream = reads.await.unwrap();
     for _ in 0..20 {
-        let next = tokio::time::timeout(STUCK, stream.message()).await.expect("the stream is stuck");
-        next.unwrap().expect("it goes on beside the other's");
+        next(&mut stream).await;
     }
     drop(stream);
     engine.comes_to_rest().await;

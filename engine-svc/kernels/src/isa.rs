@@ -16,19 +16,23 @@ pub enum Isa {
     /// [`Isa::Avx512`] and AVX512-BF16.
     #[cfg(target_arch = "x86_64")]
     Avx512Bf16,
+    /// [`Isa::Avx512Bf16`] and the bf16 tiles of AMX.
+    #[cfg(target_arch = "x86_64")]
+    Amx,
 }
 
 impl Isa {
     /// All levels, lowest first.
     #[cfg(target_arch = "x86_64")]
-    pub const ALL: &[Isa] = &[Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16];
+    pub const ALL: &[Isa] = &[Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16, Isa::Amx];
 
     /// All levels, lowest first.
     #[cfg(not(target_arch = "x86_64"))]
     pub const ALL: &[Isa] = &[Isa::Portable];
 
     /// The level with the fastest kernels on this machine. Intel's cores issue the dot product of
-    /// AVX512-BF16 at a quarter of the rate of FMA, AMD's at the same rate: the former widen instead.
+    /// AVX512-BF16 at a quarter of the rate of FMA, AMD's at the same rate: the former widen instead where
+    /// they have no tiles.
     pub fn detect() -> Isa {
         let mut best = Isa::Portable;
         for &isa in Isa::ALL {
@@ -52,6 +56,15 @@ impl Isa {
         true
     }
 
+    /// Whether activations are rounded to bf16 where the weights are bf16.
+    pub fn rounds_activations(self) -> bool {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Bf16 | Isa::Amx => true,
+            _ => false,
+        }
+    }
+
     /// Whether this machine can run kernels of this level.
     #[cfg(target_arch = "x86_64")]
     pub fn is_available(self) -> bool {
@@ -71,6 +84,7 @@ impl Isa {
                     && is_x86_feature_detected!("avx512vnni")
             }
             Isa::Avx512Bf16 => Isa::Avx512.is_available() && is_x86_feature_detected!("avx512bf16"),
+            Isa::Amx => Isa::Avx512Bf16.is_available() && crate::amx::permitted(),
         }
     }
 
@@ -91,6 +105,8 @@ impl fmt::Display for Isa {
             Isa::Avx512 => "avx512",
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512Bf16 => "avx512-bf16",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Amx => "amx",
         })
     }
 }
@@ -122,10 +138,10 @@ macro_rules! vectorised {
                 // SAFETY: an `Isa` in a pool was checked to be available.
                 #[cfg(target_arch = "x86_64")]
                 $crate::isa::Isa::Avx2 => unsafe { avx2($($arg),*) },
-                // SAFETY: as above.
-                #[cfg(target_arch = "x86_64")]
-                $crate::isa::Isa::Avx512 | $crate::isa::Isa::Avx512Bf16 => unsafe { avx512($($arg),*) },
                 $crate::isa::Isa::Portable => body($($arg),*),
+                // SAFETY: as above; each level contains the ones before it.
+                #[cfg(target_arch = "x86_64")]
+                _ => unsafe { avx512($($arg),*) },
             }
         }
     };

@@ -12,6 +12,8 @@
 //! differ between instruction sets.
 
 pub mod activation;
+#[cfg(target_arch = "x86_64")]
+mod amx;
 pub mod attention;
 pub mod buffer;
 mod disjoint;

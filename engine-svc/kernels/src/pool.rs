@@ -203,25 +203,33 @@ impl Pool {
     /// # Panics
     /// If there are 2³² items or more.
     pub fn share<F: Fn(usize) + Sync>(&self, items: usize, job: F) {
-        self.share_by_thread(items, |_, item| job(item));
+        self.share_with(items, |_| (), |(), item| job(item));
     }
 
-    /// As [`Pool::share`], with `job(thread_index, item)` for work that keeps something per thread.
-    pub(crate) fn share_by_thread<F: Fn(usize, usize) + Sync>(&self, items: usize, job: F) {
+    /// As [`Pool::share`], with `job(state, item)` for work that keeps something per thread, made there by
+    /// `begin(thread_index)` before its first item.
+    pub(crate) fn share_with<S>(
+        &self,
+        items: usize,
+        begin: impl Fn(usize) -> S + Sync,
+        job: impl Fn(&mut S, usize) + Sync,
+    ) {
         let threads = self.threads();
         if threads == 1 || items <= 1 {
-            return (0..items).for_each(|item| job(0, item));
+            let mut state = begin(0);
+            return (0..items).for_each(|item| job(&mut state, item));
         }
         for (thread, part) in self.parts.iter().enumerate() {
             part.0.set(items * thread / threads, items * (thread + 1) / threads);
         }
         self.run(|thread| {
+            let mut state = begin(thread);
             while let Some(item) = self.parts[thread].0.take_first() {
-                job(thread, item);
+                job(&mut state, item);
             }
             for other in 1..threads {
                 while let Some(item) = self.parts[(thread + other) % threads].0.take_last() {
-                    job(thread, item);
+                    job(&mut state, item);
                 }
             }
         });

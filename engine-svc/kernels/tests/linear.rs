@@ -52,7 +52,7 @@ impl Case {
         let w = self.held(pool, format);
         let x = match format {
             WeightFormat::F32 => self.x.clone(),
-            WeightFormat::Bf16 if pool.isa().to_string() == "avx512-bf16" => as_bf16(&self.x),
+            WeightFormat::Bf16 if pool.isa().rounds_activations() => as_bf16(&self.x),
             WeightFormat::Bf16 => self.x.clone(),
             _ => self.x.chunks(self.k).flat_map(|row| row.chunks(32)).flat_map(as_int8).collect(),
         };

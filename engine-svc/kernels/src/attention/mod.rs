@@ -248,7 +248,7 @@ impl Inputs<'_> {
         if cost * plan.layout.head_dim * plan.group() < INLINE_COST {
             (0..plan.items.len()).for_each(|index| work(0, index));
         } else {
-            pool.share_by_thread(plan.items.len(), work);
+            pool.share_with(plan.items.len(), |thread| thread, |thread, item| work(*thread, item));
         }
         if plan.splits.is_empty() {
             return;

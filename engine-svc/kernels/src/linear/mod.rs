@@ -2,6 +2,7 @@
 //!
 //! * [`PackedLinear`]: the packed matrix and its forward
 //! * `tile`: the unit of work, and what a kernel is
+//! * `operand`: what activations become before they meet the weights
 //! * `float`: `f32` and bf16 weights, their layout and their kernels by instruction set
 //! * `block`: 8-bit and 4-bit weights with a scale per 32, likewise
 //!
@@ -24,6 +25,7 @@
 
 mod block;
 mod float;
+mod operand;
 mod tile;
 
 use half::bf16;
@@ -32,7 +34,7 @@ use crate::disjoint::SharedMut;
 use crate::pool::{INLINE_ELEMENTS, Pool};
 use block::{BLOCK, BlockPanels};
 use float::{Panels, Weight};
-use tile::{Ahead, Kernel, Operand, PANEL, Tile};
+use tile::{Ahead, Kernel, PANEL, Session, Tile};
 
 /// Activations multiplied at a time, so that they stay in the second-level cache.
 const ELEMENTS_PER_PASS: usize = 384 * 1024;
@@ -47,8 +49,8 @@ const ELEMENTS_PER_PASS: usize = 384 * 1024;
 pub enum WeightFormat {
     /// 32-bit floats throughout.
     F32,
-    /// bfloat16 weights, 32-bit accumulation. Activations are rounded to bfloat16 only where the dot
-    /// product of AVX512-BF16 is the fastest way ([`Isa::Avx512Bf16`](crate::isa::Isa)).
+    /// bfloat16 weights, 32-bit accumulation. Activations are rounded to bfloat16 only where products of two
+    /// such are the fastest way ([`Isa::rounds_activations`](crate::isa::Isa::rounds_activations)).
     Bf16,
     /// 8-bit weights, symmetric.
     Q8_0,
@@ -206,28 +208,11 @@ impl PackedLinear {
         y: &mut [f32],
         write: Write,
     ) {
-        let rows = x.len() / self.k;
-        match kernel.operand {
-            Operand::F32 => {
-                self.multiply(pool, kernel, panels, (x.as_ptr().cast(), size_of::<f32>() * self.k), y, write);
-            }
-            #[cfg(target_arch = "x86_64")]
-            Operand::Bf16 => {
-                let stride = self.k.next_multiple_of(2);
-                pool.with_scratch(rows * stride * size_of::<bf16>(), |scratch| {
-                    round_rows(pool, x, self.k, bytemuck::cast_slice_mut(scratch), stride);
-                    let operand = (scratch.as_ptr(), stride * size_of::<bf16>());
-                    self.multiply(pool, kernel, panels, operand, y, write);
-                });
-            }
-            Operand::Blocks => {
-                let stride = block::operand::row_bytes(self.k);
-                pool.with_scratch(rows * stride, |scratch| {
-                    block::operand::quantise_rows(pool, x, self.k, scratch);
-                    self.multiply(pool, kernel, panels, (scratch.as_ptr(), stride), y, write);
-                });
-            }
-        }
+        let rows = (x.len() / self.k).next_multiple_of(kernel.operand.row_group());
+        pool.with_scratch(rows * kernel.operand.row_bytes(self.k), |scratch| {
+            let operand = kernel.operand.prepare(pool, x, self.k, scratch);
+            self.multiply(pool, kernel, panels, operand, y, write);
+        });
     }
 
     fn multiply(
@@ -243,17 +228,19 @@ impl PackedLinear {
         let rows = y.len() / n;
         let y = SharedMut::new(y);
         let sources = (Address(weights), Address(operand));
-        let column = |panel: usize| {
+        let column = |_session: &mut Session, panel: usize| {
             let sources = &sources;
             let first = panel * PANEL;
             let bias = self.bias.as_ref().map_or(std::ptr::null(), |bias| bias[first..].as_ptr());
             // SAFETY: the matrix has ⌈n / PANEL⌉ panels of `panel_bytes`.
             let w = unsafe { sources.0.0.add(panel * panel_bytes) };
             let tiles = rows.div_ceil(kernel.max_rows);
+            let groups = rows.div_ceil(kernel.operand.row_group());
+            let first_row = |index: usize| (groups * index / tiles * kernel.operand.row_group()).min(rows);
             for index in 0..tiles {
-                let from = rows * index / tiles;
+                let from = first_row(index);
                 let tile = Tile {
-                    rows: rows * (index + 1) / tiles - from,
+                    rows: first_row(index + 1) - from,
                     k,
                     // SAFETY: the operand has `rows` rows of `operand_stride` bytes.
                     x: unsafe { sources.1.0.add(from * operand_stride) },
@@ -267,15 +254,16 @@ impl PackedLinear {
                     add: write == Write::Add,
                 };
                 // SAFETY: `tile` describes memory that is there, and no other tile covers its outputs;
-                // the pool checked that this machine has the kernel's instructions.
+                // the pool checked that this machine has the kernel's instructions, and the session is its.
                 unsafe { kernel.run(&tile) };
             }
         };
         let panels = n.div_ceil(PANEL);
         if n * rows * k < 4 * INLINE_ELEMENTS {
-            (0..panels).for_each(column);
+            let mut session = kernel.begin();
+            (0..panels).for_each(|panel| column(&mut session, panel));
         } else {
-            pool.share(panels, column);
+            pool.share_with(panels, |_| kernel.begin(), column);
         }
     }
 
@@ -312,19 +300,3 @@ struct Address(*const u8);
 
 // SAFETY: only read through, and the memory outlives the job.
 unsafe impl Sync for Address {}
-
-/// Rounds rows of `k` floats to bf16 rows of `stride` elements, zero beyond `k`.
-#[cfg(target_arch = "x86_64")]
-fn round_rows(pool: &Pool, x: &[f32], k: usize, out: &mut [bf16], stride: usize) {
-    let out = SharedMut::new(out);
-    pool.split(x.len() / k, k, |range| {
-        for index in range {
-            // SAFETY: `split` gives each row to one thread only.
-            let to = unsafe { out.slice(index * stride, stride) };
-            let (body, tail) = to.split_at_mut(k);
-            // SAFETY: only kernels of AVX512-BF16 take bf16 operands.
-            unsafe { float::avx512::round_to_bf16(&x[index * k..][..k], body) };
-            tail.fill(bf16::ZERO);
-        }
-    });
-}

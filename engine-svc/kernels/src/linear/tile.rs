@@ -1,5 +1,8 @@
 //! The unit of work of a linear, and what a kernel is.
 
+use super::operand::Operand;
+#[cfg(target_arch = "x86_64")]
+use crate::amx;
 use crate::prefetch;
 
 /// Outputs per panel of weights: three 512-bit vectors of accumulators.
@@ -65,18 +68,6 @@ pub(super) struct Tile {
     pub(super) add: bool,
 }
 
-/// What a kernel multiplies the weights with.
-#[derive(Clone, Copy)]
-pub(super) enum Operand {
-    /// The activations as they are.
-    F32,
-    /// Activations rounded to bf16, rows padded to an even length with zeros.
-    #[cfg(target_arch = "x86_64")]
-    Bf16,
-    /// Activations quantised in blocks of 32, see [`block::operand`](super::block::operand).
-    Blocks,
-}
-
 /// One format's kernel for one instruction set.
 #[derive(Clone, Copy)]
 pub(super) struct Kernel {
@@ -84,15 +75,34 @@ pub(super) struct Kernel {
     pub(super) max_rows: usize,
     /// How activations are prepared.
     pub(super) operand: Operand,
-    pub(super) compute: unsafe fn(&Tile),
+    pub(super) compute: TileKernel,
+}
+
+/// Computes one tile, see [`Kernel::run`].
+pub(super) type TileKernel = unsafe fn(&Tile);
+
+/// What a thread holds while it computes tiles.
+pub(super) struct Session {
+    #[cfg(target_arch = "x86_64")]
+    _tiles: Option<amx::Tiles>,
 }
 
 impl Kernel {
+    /// What this thread must hold while it runs the kernel.
+    pub(super) fn begin(&self) -> Session {
+        Session {
+            // SAFETY: kernels with such operands are chosen only where tiles are permitted, and a thread
+            // computes for one linear at a time.
+            #[cfg(target_arch = "x86_64")]
+            _tiles: matches!(self.operand, Operand::Bf16Tiles).then(|| unsafe { amx::Tiles::configure() }),
+        }
+    }
+
     /// Computes one tile.
     ///
     /// # Safety
     /// The tile's pointers must cover what [`Tile`] says, its outputs must be written by no one else
-    /// meanwhile, and the machine must have the kernel's instructions.
+    /// meanwhile, the machine must have the kernel's instructions, and this thread a session of it.
     pub(super) unsafe fn run(&self, tile: &Tile) {
         debug_assert!((1..=self.max_rows).contains(&tile.rows));
         // SAFETY: passed on.

@@ -9,30 +9,29 @@
 //!
 //! A weight is `scale · (byte - offset)`, or `scale · byte + minimum`.
 
-/// A module's kernels over its `rows::<ROWS, FORMAT>`, one for each format: tiles of up to 4 rows.
+/// A module's kernels over its `rows::<ROWS, FORMAT>`, in the order of [`Encoding::number`]: tiles of up to 4
+/// rows.
 #[cfg(target_arch = "x86_64")]
 macro_rules! tile_kernels {
     ($machine:literal) => {
-        tile_kernels!($machine: q8_0_tile Q8_0, q4_0_tile Q4_0, q4_1_tile Q4_1);
-    };
-    ($machine:literal: $($name:ident $format:ident),+) => { $(
-        #[doc = concat!("`", stringify!($format), "` weights, up to 4 rows.")]
-        ///
+        pub(super) const KERNELS: [$crate::linear::tile::TileKernel; 3] =
+            [up_to_4::<Q8_0>, up_to_4::<Q4_0>, up_to_4::<Q4_1>];
+
         /// # Safety
         #[doc = concat!("As [`Tile`] says, on a machine with ", $machine, ".")]
-        pub(super) unsafe fn $name(tile: &Tile) {
+        unsafe fn up_to_4<const FORMAT: u8>(tile: &Tile) {
             // SAFETY: passed on.
             unsafe {
                 match tile.rows {
-                    1 => rows::<1, $format>(tile),
-                    2 => rows::<2, $format>(tile),
-                    3 => rows::<3, $format>(tile),
-                    4 => rows::<4, $format>(tile),
+                    1 => rows::<1, FORMAT>(tile),
+                    2 => rows::<2, FORMAT>(tile),
+                    3 => rows::<3, FORMAT>(tile),
+                    4 => rows::<4, FORMAT>(tile),
                     rows => unreachable!("a tile of {rows} rows"),
                 }
             }
         }
-    )+ };
+    };
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -46,7 +45,8 @@ mod quantise;
 use half::f16;
 
 use super::WeightFormat;
-use super::tile::{Kernel, Operand, PANEL};
+use super::operand::Operand;
+use super::tile::{Kernel, PANEL};
 use crate::buffer::Buffer;
 use crate::disjoint::SharedMut;
 use crate::isa::Isa;
@@ -96,6 +96,14 @@ impl Encoding {
             Q8_0 => Encoding { format: WeightFormat::Q8_0, bits: 8, minimum: false },
             Q4_0 => Encoding { format: WeightFormat::Q4_0, bits: 4, minimum: false },
             _ => Encoding { format: WeightFormat::Q4_1, bits: 4, minimum: true },
+        }
+    }
+
+    const fn number(self) -> u8 {
+        match self.format {
+            WeightFormat::Q8_0 => Q8_0,
+            WeightFormat::Q4_0 => Q4_0,
+            _ => Q4_1,
         }
     }
 
@@ -207,21 +215,20 @@ impl BlockPanels {
 
     /// The kernel for these weights.
     pub(super) fn kernel(&self, isa: Isa) -> Kernel {
-        let (max_rows, compute): (_, [unsafe fn(&_); 3]) = match isa {
-            Isa::Portable => (1, [portable::q8_0_tile, portable::q4_0_tile, portable::q4_1_tile]),
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => (4, [avx2::q8_0_tile, avx2::q4_0_tile, avx2::q4_1_tile]),
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 | Isa::Avx512Bf16 => {
-                (avx512::MAX_ROWS, [avx512::q8_0_tile, avx512::q4_0_tile, avx512::q4_1_tile])
+        let number = usize::from(self.encoding.number());
+        match isa {
+            Isa::Portable => {
+                Kernel { max_rows: 1, operand: Operand::Blocks, compute: portable::KERNELS[number] }
             }
-        };
-        let compute = match self.encoding.format {
-            WeightFormat::Q8_0 => compute[0],
-            WeightFormat::Q4_0 => compute[1],
-            _ => compute[2],
-        };
-        Kernel { max_rows, operand: Operand::Blocks, compute }
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => Kernel { max_rows: 4, operand: Operand::Blocks, compute: avx2::KERNELS[number] },
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => Kernel {
+                max_rows: avx512::MAX_ROWS,
+                operand: Operand::Blocks,
+                compute: avx512::KERNELS[number],
+            },
+        }
     }
 
     /// Reads back row `index` as floats; `out` may be shorter than the padded row.

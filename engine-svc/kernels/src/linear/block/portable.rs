@@ -5,38 +5,15 @@
 
 use super::operand::{RECORD, SCALE, SCALED_SUM};
 use super::{BLOCK, Column, Encoding, Q4_0, Q4_1, Q8_0};
-use crate::linear::tile::{PANEL, Tile, store_row};
+use crate::linear::tile::{PANEL, Tile, TileKernel, store_row};
 
-/// `Q8_0` weights.
-///
+/// Tiles of one row.
+pub(super) const KERNELS: [TileKernel; 3] = [rows::<Q8_0>, rows::<Q4_0>, rows::<Q4_1>];
+
 /// # Safety
 /// As [`Tile`] says.
-pub(super) unsafe fn q8_0_tile(tile: &Tile) {
-    // SAFETY: passed on.
-    unsafe { rows(tile, Encoding::numbered(Q8_0)) }
-}
-
-/// `Q4_0` weights.
-///
-/// # Safety
-/// As [`Tile`] says.
-pub(super) unsafe fn q4_0_tile(tile: &Tile) {
-    // SAFETY: passed on.
-    unsafe { rows(tile, Encoding::numbered(Q4_0)) }
-}
-
-/// `Q4_1` weights.
-///
-/// # Safety
-/// As [`Tile`] says.
-pub(super) unsafe fn q4_1_tile(tile: &Tile) {
-    // SAFETY: passed on.
-    unsafe { rows(tile, Encoding::numbered(Q4_1)) }
-}
-
-/// # Safety
-/// As [`Tile`] says, for weights of this encoding.
-unsafe fn rows(tile: &Tile, encoding: Encoding) {
+unsafe fn rows<const FORMAT: u8>(tile: &Tile) {
+    let encoding = const { Encoding::numbered(FORMAT) };
     let blocks = tile.k.div_ceil(BLOCK);
     // SAFETY: a panel of this encoding has so many bytes.
     let panel = unsafe { std::slice::from_raw_parts(tile.w, encoding.panel_bytes(blocks)) };

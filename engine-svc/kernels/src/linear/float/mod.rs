@@ -1,17 +1,22 @@
 //! Float weights: panels of 48 outputs, and within a panel `[K / group][48][group]`.
 //!
-//! A kernel then streams one panel from front to back. `group` neighbouring k lie in one lane; k is
-//! padded to a multiple of it with zeros, N to a multiple of 48.
+//! A kernel then streams one panel from front to back. `group` neighbouring k lie in one lane. k is padded
+//! with zeros, bf16 to whole tiles of AMX (a multiple of 32), N to a multiple of 48.
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx512;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod operand;
 mod portable;
 
 use half::bf16;
 
-use super::tile::{Kernel, Operand, PANEL};
+use super::operand::Operand;
+use super::tile::{Kernel, PANEL, TileKernel};
 use crate::buffer::Buffer;
 use crate::disjoint::SharedMut;
 use crate::isa::Isa;
@@ -21,6 +26,8 @@ use crate::pool::Pool;
 pub(super) trait Weight: bytemuck::Pod + Send + Sync {
     /// Neighbouring k kept together.
     const GROUP: usize;
+    /// What k is padded to a multiple of, itself a multiple of the group.
+    const PAD: usize;
     fn from_f32(value: f32) -> Self;
     fn to_f32(self) -> f32;
     /// The kernel for such weights.
@@ -29,6 +36,7 @@ pub(super) trait Weight: bytemuck::Pod + Send + Sync {
 
 impl Weight for f32 {
     const GROUP: usize = 1;
+    const PAD: usize = 1;
     fn from_f32(value: f32) -> f32 {
         value
     }
@@ -36,12 +44,12 @@ impl Weight for f32 {
         self
     }
     fn kernel(isa: Isa) -> Kernel {
-        let (max_rows, compute): (_, unsafe fn(&_)) = match isa {
+        let (max_rows, compute): (_, TileKernel) = match isa {
             Isa::Portable => (1, portable::f32_tile),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => (4, avx2::f32_tile),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 | Isa::Avx512Bf16 => (8, avx512::f32_tile),
+            Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => (8, avx512::f32_tile),
         };
         Kernel { max_rows, operand: Operand::F32, compute }
     }
@@ -49,6 +57,7 @@ impl Weight for f32 {
 
 impl Weight for bf16 {
     const GROUP: usize = 2;
+    const PAD: usize = 32;
     fn from_f32(value: f32) -> bf16 {
         bf16::from_f32(value)
     }
@@ -56,7 +65,7 @@ impl Weight for bf16 {
         bf16::to_f32(self)
     }
     fn kernel(isa: Isa) -> Kernel {
-        let (max_rows, operand, compute): (_, _, unsafe fn(&_)) = match isa {
+        let (max_rows, operand, compute): (_, _, TileKernel) = match isa {
             Isa::Portable => (1, Operand::F32, portable::bf16_tile),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => (4, Operand::F32, avx2::bf16_tile),
@@ -64,6 +73,8 @@ impl Weight for bf16 {
             Isa::Avx512 => (8, Operand::F32, avx512::bf16_widen_tile),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512Bf16 => (8, Operand::Bf16, avx512::bf16_dot_tile),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Amx => (amx::MAX_ROWS, Operand::Bf16Tiles, amx::bf16_tile),
         };
         Kernel { max_rows, operand, compute }
     }
@@ -82,7 +93,7 @@ impl<T: Weight> Panels<T> {
     where
         F: Fn(usize, &mut [f32]) + Sync,
     {
-        let panel_len = PANEL * k.next_multiple_of(T::GROUP);
+        let panel_len = PANEL * k.next_multiple_of(T::PAD);
         let mut data = Buffer::<T>::zeroed(n.div_ceil(PANEL) * panel_len);
         let out = SharedMut::new(&mut data);
         pool.share(n.div_ceil(PANEL), |panel| {
@@ -101,7 +112,7 @@ impl<T: Weight> Panels<T> {
 
     /// Where the panels start, and the bytes of each.
     pub(super) fn raw(&self) -> (*const u8, usize) {
-        (self.data.as_ptr().cast(), PANEL * self.k.next_multiple_of(T::GROUP) * size_of::<T>())
+        (self.data.as_ptr().cast(), PANEL * self.k.next_multiple_of(T::PAD) * size_of::<T>())
     }
 
     /// Bytes of all panels.
@@ -111,7 +122,7 @@ impl<T: Weight> Panels<T> {
 
     /// Reads back row `index`.
     pub(super) fn unpack_row(&self, index: usize, out: &mut [f32]) {
-        let panel_len = PANEL * self.k.next_multiple_of(T::GROUP);
+        let panel_len = PANEL * self.k.next_multiple_of(T::PAD);
         let panel = &self.data[index / PANEL * panel_len..][..panel_len];
         let column = index % PANEL * T::GROUP;
         for (group, out) in panel.chunks_exact(PANEL * T::GROUP).zip(out.chunks_mut(T::GROUP)) {
@@ -126,7 +137,10 @@ impl<T: Weight> Panels<T> {
 fn interleave<T: Weight>(rows: &[f32], k: usize, panel: &mut [T]) {
     for (group, out) in panel.chunks_exact_mut(PANEL * T::GROUP).enumerate() {
         let from = group * T::GROUP;
-        let len = T::GROUP.min(k - from);
+        let len = T::GROUP.min(k.saturating_sub(from));
+        if len == 0 {
+            break;
+        }
         for (row, out) in rows.chunks_exact(k).zip(out.chunks_exact_mut(T::GROUP)) {
             for (value, out) in row[from..from + len].iter().zip(out) {
                 *out = T::from_f32(*value);

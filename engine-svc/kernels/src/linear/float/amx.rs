@@ -1,0 +1,124 @@
+//! The bf16 kernel for the tiles of AMX, which treat denormals as zero.
+//!
+//! Three tiles across a panel and one or two down are accumulators; a sixth and a seventh pass the operands
+//! by. Any number of rows goes this way, so that none is summed in another order than its neighbours.
+//!
+//! Contract: see [`Tile`]; a panel is `[K / 2][48][2]` with K padded to whole tiles, the operand as
+//! [`operand`](super::operand) says, and the thread holds [`Tiles`](crate::amx::Tiles).
+
+use std::arch::x86_64::_mm512_load_ps;
+
+use super::avx512::store;
+use super::operand::{TILE_BYTES, TILE_K};
+use crate::amx::{self, ROW_BYTES, ROWS};
+use crate::linear::tile::{PANEL, Tile};
+
+/// The most rows of a tile of outputs.
+pub(super) const MAX_ROWS: usize = 2 * ROWS;
+
+/// From one row of weights to the next: a pair for each output.
+const WEIGHT_STRIDE: usize = PANEL * 4;
+
+/// bf16 weights and operands, up to 32 rows.
+///
+/// # Safety
+/// As [`Tile`] says, on a machine with AMX, by a thread that holds its tiles.
+pub(super) unsafe fn bf16_tile(tile: &Tile) {
+    // SAFETY: passed on.
+    unsafe {
+        match tile.rows {
+            ..=ROWS => one_group(tile),
+            _ => two_groups(tile),
+        }
+    }
+}
+
+/// # Safety
+/// As [`bf16_tile`].
+#[target_feature(enable = "avx512f")]
+unsafe fn one_group(tile: &Tile) {
+    let (mut x, mut w) = (tile.x, tile.w);
+    let mut ahead = tile.ahead;
+    // SAFETY: the panel and the operand have ⌈k / 32⌉ tiles; the rest is the caller's promise.
+    unsafe {
+        amx::zero::<0>();
+        amx::zero::<1>();
+        amx::zero::<2>();
+        for _ in 0..tile.k.div_ceil(TILE_K) {
+            (0..ROWS).for_each(|_| ahead.fetch());
+            amx::load::<6>(x, ROW_BYTES);
+            amx::load::<3>(w, WEIGHT_STRIDE);
+            amx::multiply::<0, 6, 3>();
+            amx::load::<4>(w.add(64), WEIGHT_STRIDE);
+            amx::multiply::<1, 6, 4>();
+            amx::load::<5>(w.add(128), WEIGHT_STRIDE);
+            amx::multiply::<2, 6, 5>();
+            x = x.add(TILE_BYTES);
+            w = w.add(ROWS * WEIGHT_STRIDE);
+        }
+        store_group::<0, 1, 2>(tile, 0);
+    }
+}
+
+/// # Safety
+/// As [`bf16_tile`].
+#[target_feature(enable = "avx512f")]
+unsafe fn two_groups(tile: &Tile) {
+    let (mut x, mut w) = (tile.x, tile.w);
+    let group_bytes = ROWS * tile.x_stride;
+    let mut ahead = tile.ahead;
+    // SAFETY: as above.
+    unsafe {
+        amx::zero::<0>();
+        amx::zero::<1>();
+        amx::zero::<2>();
+        amx::zero::<3>();
+        amx::zero::<4>();
+        amx::zero::<5>();
+        for _ in 0..tile.k.div_ceil(TILE_K) {
+            (0..ROWS).for_each(|_| ahead.fetch());
+            amx::load::<6>(x, ROW_BYTES);
+            amx::load::<7>(w, WEIGHT_STRIDE);
+            amx::multiply::<0, 6, 7>();
+            amx::load::<7>(w.add(64), WEIGHT_STRIDE);
+            amx::multiply::<1, 6, 7>();
+            amx::load::<7>(w.add(128), WEIGHT_STRIDE);
+            amx::multiply::<2, 6, 7>();
+            amx::load::<6>(x.add(group_bytes), ROW_BYTES);
+            amx::multiply::<5, 6, 7>();
+            amx::load::<7>(w.add(64), WEIGHT_STRIDE);
+            amx::multiply::<4, 6, 7>();
+            amx::load::<7>(w, WEIGHT_STRIDE);
+            amx::multiply::<3, 6, 7>();
+            x = x.add(TILE_BYTES);
+            w = w.add(ROWS * WEIGHT_STRIDE);
+        }
+        store_group::<0, 1, 2>(tile, 0);
+        store_group::<3, 4, 5>(tile, ROWS);
+    }
+}
+
+/// Writes the outputs of three accumulators, whose first row is `first` of the tile's.
+///
+/// # Safety
+/// As [`bf16_tile`].
+#[target_feature(enable = "avx512f")]
+unsafe fn store_group<const A: u8, const B: u8, const C: u8>(tile: &Tile, first: usize) {
+    #[repr(align(64))]
+    struct Sums([f32; ROWS * PANEL]);
+    let mut sums = Sums([0.0; _]);
+    let start = sums.0.as_mut_ptr().cast::<u8>();
+    const STRIDE: usize = PANEL * size_of::<f32>();
+    // SAFETY: the three tiles fill the sums, which then are read by vectors that lie in them.
+    unsafe {
+        amx::store::<A>(start, STRIDE);
+        amx::store::<B>(start.add(ROW_BYTES), STRIDE);
+        amx::store::<C>(start.add(2 * ROW_BYTES), STRIDE);
+        for row in 0..ROWS.min(tile.rows - first) {
+            for vector in 0..PANEL / 16 {
+                let sum = _mm512_load_ps(start.add(row * STRIDE + vector * ROW_BYTES).cast());
+                store(tile, first + row, vector, sum);
+            }
+        }
+    }
+}

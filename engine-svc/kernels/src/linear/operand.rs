@@ -1,0 +1,57 @@
+//! What a kernel multiplies weights with, and how activations become that.
+
+use super::{block, float};
+#[cfg(target_arch = "x86_64")]
+use crate::amx;
+use crate::pool::Pool;
+
+/// What a kernel multiplies the weights with.
+#[derive(Clone, Copy)]
+pub(super) enum Operand {
+    /// The activations as they are.
+    F32,
+    /// Activations rounded to bf16, see [`float::operand`](super::float::operand).
+    #[cfg(target_arch = "x86_64")]
+    Bf16,
+    /// The same in the order of the tiles of AMX.
+    #[cfg(target_arch = "x86_64")]
+    Bf16Tiles,
+    /// Activations quantised in blocks of 32, see [`block::operand`](super::block::operand).
+    Blocks,
+}
+
+impl Operand {
+    /// Rows that lie together: tiles of outputs begin at a multiple, and so many are prepared.
+    pub(super) fn row_group(self) -> usize {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Operand::Bf16Tiles => amx::ROWS,
+            _ => 1,
+        }
+    }
+
+    /// Bytes that each row of `k` activations takes once prepared.
+    pub(super) fn row_bytes(self, k: usize) -> usize {
+        match self {
+            Operand::F32 => 0,
+            #[cfg(target_arch = "x86_64")]
+            Operand::Bf16 => float::operand::row_bytes(k),
+            #[cfg(target_arch = "x86_64")]
+            Operand::Bf16Tiles => float::operand::tiled_row_bytes(k),
+            Operand::Blocks => block::operand::row_bytes(k),
+        }
+    }
+
+    /// Prepares rows of `k` activations in `out`; returns where they are, and the bytes of each row there.
+    pub(super) fn prepare(self, pool: &Pool, x: &[f32], k: usize, out: &mut [u8]) -> (*const u8, usize) {
+        match self {
+            Operand::F32 => return (x.as_ptr().cast(), size_of::<f32>() * k),
+            #[cfg(target_arch = "x86_64")]
+            Operand::Bf16 => float::operand::round_rows(pool, x, k, out),
+            #[cfg(target_arch = "x86_64")]
+            Operand::Bf16Tiles => float::operand::tile_rows(pool, x, k, out),
+            Operand::Blocks => block::operand::quantise_rows(pool, x, k, out),
+        }
+        (out.as_ptr(), self.row_bytes(k))
+    }
+}

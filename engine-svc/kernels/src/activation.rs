@@ -38,7 +38,8 @@ pub fn gelu_erf(pool: &Pool, x: &mut [f32], features: usize) {
 }
 
 vectorised! {
-    fn silu_mul_row(gate: &[f32], up: &[f32], out: &mut [f32]) {
+    /// One row of [`silu_mul`].
+    pub(crate) fn silu_mul_row(gate: &[f32], up: &[f32], out: &mut [f32]) {
         for ((out, gate), up) in out.iter_mut().zip(gate).zip(up) {
             *out = gate * math::sigmoid(*gate) * up;
         }

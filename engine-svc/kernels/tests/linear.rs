@@ -4,7 +4,8 @@
 mod common;
 
 use common::{Random, as_bf16, assert_close, assert_same_bits, pools};
-use firstlight_kernels::linear::{PackedLinear, WeightFormat, Write};
+use firstlight_kernels::activation::silu_mul;
+use firstlight_kernels::linear::{GatedLinear, PackedLinear, WeightFormat, Write};
 use firstlight_kernels::pool::Pool;
 use proptest::prelude::*;
 
@@ -137,6 +138,27 @@ fn add_adds_what_set_writes() {
 }
 
 #[test]
+fn a_gated_linear_is_two_linears_and_their_activation() {
+    for (features, m) in [(96, 5), (100, 70), (30, 1)] {
+        let case = Case::random(m, 2 * features, 64, true, 19);
+        for pool in pools(2) {
+            for format in FORMATS {
+                let mut want = vec![f32::NAN; m * features];
+                silu_mul(&pool, &case.run(&pool, format), features, &mut want);
+                let shape = (features, case.k);
+                let gated = GatedLinear::pack(&pool, format, shape, case.bias.as_deref(), |index, row| {
+                    row.copy_from_slice(&case.w[index * case.k..][..case.k]);
+                });
+                let mut out = vec![f32::NAN; m * features];
+                gated.forward(&pool, &case.x, &mut out);
+                assert_same_bits(&out, &want);
+                assert_eq!((gated.format(), gated.features()), (format, features));
+            }
+        }
+    }
+}
+
+#[test]
 fn nan_passes_through_and_stays_in_its_row() {
     let mut case = Case::random(10, 60, 70, false, 5);
     case.x[3 * case.k + 17] = f32::NAN;
@@ -224,6 +246,10 @@ fn blocks_of_a_file_keep_their_values() {
             let mut out = vec![f32::NAN; 32];
             linear.gather(&pool, &[49], &mut out);
             assert_eq!(&out, values);
+            let gated = GatedLinear::pack_blocks(&pool, *format, (25, 32), None, |_, row| {
+                row.copy_from_slice(encoded);
+            });
+            assert_eq!(gated.format(), *format);
             // A unit vector picks out each weight exactly.
             for k in 0..32 {
                 let mut x = vec![0.0; 32];
@@ -236,6 +262,10 @@ fn blocks_of_a_file_keep_their_values() {
                     y[0],
                     values[k]
                 );
+                let mut out = vec![f32::NAN; 25];
+                gated.forward(&pool, &x, &mut out);
+                let want = values[k] * values[k] / (1.0 + (-values[k]).exp());
+                assert!(out.iter().all(|out| (out - want).abs() < 1e-3), "{format:?} {k}: {} {want}", out[0]);
             }
         }
     }

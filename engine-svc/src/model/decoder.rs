@@ -94,8 +94,7 @@ impl<D: Ops> Layer<D> {
         ops.normalize(&self.mlp_norm, &mut b.x, &mut b.normed);
         let activated = match mlp {
             Mlp::GatedSilu => {
-                ops.multiply(&self.up, &b.normed, &mut b.up);
-                ops.silu_mul(&b.up, &mut b.activated);
+                ops.multiply_silu_mul(&self.up, &b.normed, &mut b.up, &mut b.activated);
                 &b.activated
             }
             Mlp::GeluTanh => {

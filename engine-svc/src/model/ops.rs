@@ -82,6 +82,18 @@ pub trait Ops {
         self.gelu_tanh(y);
     }
 
+    /// `y = silu(gate) · up` with `gate | up` side by side in `x·Wᵀ + b`, which `gate_up` has room for.
+    fn multiply_silu_mul(
+        &mut self,
+        weights: &Self::Linear,
+        x: &Self::Buffer,
+        gate_up: &mut Self::Buffer,
+        y: &mut Self::Buffer,
+    ) {
+        self.multiply(weights, x, gate_up);
+        self.silu_mul(gate_up, y);
+    }
+
     /// `y += x·Wᵀ + b`, at the latest when `y` is normalized.
     fn multiply_add(&mut self, weights: &Self::Linear, x: &Self::Buffer, y: &mut Self::Buffer);
 

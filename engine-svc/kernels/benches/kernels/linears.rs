@@ -17,11 +17,14 @@ pub const ROWS: [usize; 6] = [1, 4, 16, 64, 256, 512];
 
 /// A matrix of made-up weights.
 pub fn dummy(pool: &Pool, format: WeightFormat, shape: (usize, usize)) -> PackedLinear {
-    PackedLinear::pack(pool, format, shape, None, |index, row| {
-        for (k, weight) in row.iter_mut().enumerate() {
-            *weight = ((index * 31 + k * 17) % 61) as f32 / 600.0 - 0.05;
-        }
-    })
+    PackedLinear::pack(pool, format, shape, None, dummy_row)
+}
+
+/// Row `index` of such a matrix.
+pub fn dummy_row(index: usize, row: &mut [f32]) {
+    for (k, weight) in row.iter_mut().enumerate() {
+        *weight = ((index * 31 + k * 17) % 61) as f32 / 600.0 - 0.05;
+    }
 }
 
 pub fn print(pool: &Pool, ceilings: &Ceilings, filter: &str) {

@@ -1,15 +1,14 @@
 //! A whole SmolLM2-135M forward, kernel by kernel: how much of it is linears.
 
-use firstlight_kernels::activation::silu_mul;
 use firstlight_kernels::attention::{AttentionPlan, AttentionShape, Sequence};
 use firstlight_kernels::kv::{BLOCK_TOKENS, KvLayout, KvPool, KvSlot, KvType};
-use firstlight_kernels::linear::{PackedLinear, WeightFormat, Write};
+use firstlight_kernels::linear::{GatedLinear, PackedLinear, WeightFormat, Write};
 use firstlight_kernels::norm::rms_norm;
 use firstlight_kernels::pool::Pool;
 use firstlight_kernels::rope::{Rope, RopePairing, inverse_frequencies};
 use firstlight_kernels::rows::{Heads, Rows};
 
-use crate::linears::{LAYER, LAYERS, VOCABULARY, dummy};
+use crate::linears::{LAYER, LAYERS, VOCABULARY, dummy, dummy_row};
 use crate::stopwatch::median;
 
 const HIDDEN: usize = 576;
@@ -41,8 +40,7 @@ pub fn print(pool: &Pool, filter: &str) {
 }
 
 fn print_format(pool: &Pool, format: WeightFormat, name: &str) {
-    let layers: Vec<[PackedLinear; 4]> =
-        (0..LAYERS).map(|_| LAYER.map(|shape| dummy(pool, format, shape))).collect();
+    let layers: Vec<Layer> = (0..LAYERS).map(|_| Layer::dummy(pool, format)).collect();
     let head = dummy(pool, format, (VOCABULARY, HIDDEN));
     let rope = Rope::new(RopePairing::Interleaved, &inverse_frequencies(1e5, HEAD_DIM), 8192);
     for (sequences, rows, last) in CASES {
@@ -83,9 +81,24 @@ fn print_format(pool: &Pool, format: WeightFormat, name: &str) {
     }
 }
 
+struct Layer {
+    qkv: PackedLinear,
+    output: PackedLinear,
+    gate_up: GatedLinear,
+    down: PackedLinear,
+}
+
+impl Layer {
+    fn dummy(pool: &Pool, format: WeightFormat) -> Layer {
+        let [qkv, output, _, down] = LAYER.map(|shape| dummy(pool, format, shape));
+        let gate_up = GatedLinear::pack(pool, format, (FEATURES, HIDDEN), None, dummy_row);
+        Layer { qkv, output, gate_up, down }
+    }
+}
+
 struct Step<'a> {
     pool: &'a Pool,
-    layers: &'a [[PackedLinear; 4]],
+    layers: &'a [Layer],
     head: &'a PackedLinear,
     rope: &'a Rope,
     sequences: &'a [Sequence<'a>],
@@ -96,7 +109,6 @@ struct Step<'a> {
     normed: Vec<f32>,
     qkv: Vec<f32>,
     attended: Vec<f32>,
-    gate_up: Vec<f32>,
     features: Vec<f32>,
     logits: Vec<f32>,
     weight: Vec<f32>,
@@ -105,7 +117,7 @@ struct Step<'a> {
 impl<'a> Step<'a> {
     fn new(
         pool: &'a Pool,
-        layers: &'a [[PackedLinear; 4]],
+        layers: &'a [Layer],
         head: &'a PackedLinear,
         rope: &'a Rope,
         sequences: &'a [Sequence<'a>],
@@ -130,7 +142,6 @@ impl<'a> Step<'a> {
             normed: vec![0.1; rows * HIDDEN],
             qkv: vec![0.1; rows * QKV],
             attended: vec![0.1; rows * HIDDEN],
-            gate_up: vec![0.1; rows * 2 * FEATURES],
             features: vec![0.1; rows * FEATURES],
             logits: vec![0.0; sequences.len() * VOCABULARY],
             weight: vec![1.0; HIDDEN],
@@ -154,7 +165,7 @@ impl<'a> Step<'a> {
                 linear.forward(pool, x, y, write);
             }
         };
-        for (index, [qkv, output, gate_up, down]) in self.layers.iter().enumerate() {
+        for (index, Layer { qkv, output, gate_up, down }) in self.layers.iter().enumerate() {
             if rest {
                 rms_norm(pool, &self.hidden, &self.weight, 1e-5, &mut self.normed);
             }
@@ -173,9 +184,8 @@ impl<'a> Step<'a> {
             if rest {
                 rms_norm(pool, &self.hidden, &self.weight, 1e-5, &mut self.normed);
             }
-            linear(gate_up, &self.normed, &mut self.gate_up, Write::Set);
-            if rest {
-                silu_mul(pool, &self.gate_up, FEATURES, &mut self.features);
+            if linears {
+                gate_up.forward(pool, &self.normed, &mut self.features);
             }
             linear(down, &self.features, &mut self.hidden, Write::Add);
         }

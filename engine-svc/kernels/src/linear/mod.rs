@@ -1,6 +1,8 @@
 //! Linears over weights packed once: `y[M, N] = x[M, K] · W[N, K]ᵀ + b`.
 //!
 //! * [`PackedLinear`]: the packed matrix and its forward
+//! * [`GatedLinear`]: two of them, and the product of the one with the other's SiLU
+//! * `pass`: rows against all of a matrix, tile by tile
 //! * `tile`: the unit of work, and what a kernel is
 //! * `operand`: what activations become before they meet the weights
 //! * `float`: `f32` and bf16 weights, their layout and their kernels by instruction set
@@ -25,16 +27,20 @@
 
 mod block;
 mod float;
+mod gated;
 mod operand;
+mod pass;
 mod tile;
 
 use half::bf16;
 
 use crate::disjoint::SharedMut;
-use crate::pool::{INLINE_ELEMENTS, Pool};
+use crate::pool::Pool;
 use block::{BLOCK, BlockPanels};
 use float::{Panels, Weight};
-use tile::{Ahead, Kernel, PANEL, Session, Tile};
+pub use gated::GatedLinear;
+use pass::{Out, Pass};
+use tile::PANEL;
 
 /// Activations multiplied at a time, so that they stay in the second-level cache.
 const ELEMENTS_PER_PASS: usize = 384 * 1024;
@@ -184,9 +190,37 @@ impl PackedLinear {
     /// # Panics
     /// If the two do not hold the same whole number of rows.
     pub fn forward(&self, pool: &Pool, x: &[f32], y: &mut [f32], write: Write) {
+        let n = self.n;
+        self.in_passes(pool, x, y, n, |pass, y| {
+            let y = SharedMut::new(y);
+            pass.for_panels(pool, n.div_ceil(PANEL), |panel| {
+                let first = panel * PANEL;
+                for (index, rows) in pass.tiles().enumerate() {
+                    let out = Out {
+                        start: y.at(rows.start * n + first),
+                        stride: n,
+                        columns: (n - first).min(PANEL),
+                        write,
+                    };
+                    // SAFETY: no other tile covers these outputs, and `for_panels` began a session.
+                    unsafe { pass.compute(panel, index, rows, &out) };
+                }
+            });
+        });
+    }
+
+    /// Calls `work` with as many rows at a time as stay in the cache, `width` outputs each.
+    fn in_passes(
+        &self,
+        pool: &Pool,
+        x: &[f32],
+        y: &mut [f32],
+        width: usize,
+        mut work: impl FnMut(&Pass<'_>, &mut [f32]),
+    ) {
         assert!(x.len().is_multiple_of(self.k), "{} is not rows of {}", x.len(), self.k);
-        assert_eq!(y.len() / self.n * self.n, y.len(), "{} is not rows of {}", y.len(), self.n);
-        assert_eq!(x.len() / self.k, y.len() / self.n, "inputs and outputs differ in rows");
+        assert!(y.len().is_multiple_of(width), "{} is not rows of {width}", y.len());
+        assert_eq!(x.len() / self.k, y.len() / width, "inputs and outputs differ in rows");
         let (kernel, panels) = match &self.weights {
             Weights::F32(panels) => (f32::kernel(pool.isa()), panels.raw()),
             Weights::Bf16(panels) => (bf16::kernel(pool.isa()), panels.raw()),
@@ -194,76 +228,8 @@ impl PackedLinear {
         };
         let passes = x.len().div_ceil(ELEMENTS_PER_PASS).max(1);
         let rows = (x.len() / self.k).div_ceil(passes).max(1);
-        for (x, y) in x.chunks(rows * self.k).zip(y.chunks_mut(rows * self.n)) {
-            self.pass(pool, kernel, panels, x, y, write);
-        }
-    }
-
-    fn pass(
-        &self,
-        pool: &Pool,
-        kernel: Kernel,
-        panels: (*const u8, usize),
-        x: &[f32],
-        y: &mut [f32],
-        write: Write,
-    ) {
-        let rows = (x.len() / self.k).next_multiple_of(kernel.operand.row_group());
-        pool.with_scratch(rows * kernel.operand.row_bytes(self.k), |scratch| {
-            let operand = kernel.operand.prepare(pool, x, self.k, scratch);
-            self.multiply(pool, kernel, panels, operand, y, write);
-        });
-    }
-
-    fn multiply(
-        &self,
-        pool: &Pool,
-        kernel: Kernel,
-        (weights, panel_bytes): (*const u8, usize),
-        (operand, operand_stride): (*const u8, usize),
-        y: &mut [f32],
-        write: Write,
-    ) {
-        let (n, k) = (self.n, self.k);
-        let rows = y.len() / n;
-        let y = SharedMut::new(y);
-        let sources = (Address(weights), Address(operand));
-        let column = |_session: &mut Session, panel: usize| {
-            let sources = &sources;
-            let first = panel * PANEL;
-            let bias = self.bias.as_ref().map_or(std::ptr::null(), |bias| bias[first..].as_ptr());
-            // SAFETY: the matrix has ⌈n / PANEL⌉ panels of `panel_bytes`.
-            let w = unsafe { sources.0.0.add(panel * panel_bytes) };
-            let tiles = rows.div_ceil(kernel.max_rows);
-            let groups = rows.div_ceil(kernel.operand.row_group());
-            let first_row = |index: usize| (groups * index / tiles * kernel.operand.row_group()).min(rows);
-            for index in 0..tiles {
-                let from = first_row(index);
-                let tile = Tile {
-                    rows: first_row(index + 1) - from,
-                    k,
-                    // SAFETY: the operand has `rows` rows of `operand_stride` bytes.
-                    x: unsafe { sources.1.0.add(from * operand_stride) },
-                    x_stride: operand_stride,
-                    w,
-                    ahead: Ahead::of_tile(w, panel_bytes, index, tiles),
-                    y: y.at(from * n + first),
-                    y_stride: n,
-                    columns: (n - first).min(PANEL),
-                    bias,
-                    add: write == Write::Add,
-                };
-                // SAFETY: `tile` describes memory that is there, and no other tile covers its outputs;
-                // the pool checked that this machine has the kernel's instructions, and the session is its.
-                unsafe { kernel.run(&tile) };
-            }
-        };
-        let panels = n.div_ceil(PANEL);
-        if n * rows * k < 4 * INLINE_ELEMENTS {
-            let mut session = kernel.begin();
-            (0..panels).for_each(|panel| column(&mut session, panel));
-        } else {
-            pool.share_with(panels, |_| kernel.begin(), column);
+        for (x, y) in x.chunks(rows * self.k).zip(y.chunks_mut(rows * width)) {
+            Pass::prepare(pool, kernel, panels, self.bias.as_deref(), (x, self.k), |pass| work(pass, y));
         }
     }
 
@@ -294,9 +260,3 @@ fn pad(bias: Option<&[f32]>, n: usize) -> Option<Vec<f32>> {
         padded
     })
 }
-
-/// A base address that jobs on all threads read from.
-struct Address(*const u8);
-
-// SAFETY: only read through, and the memory outlives the job.
-unsafe impl Sync for Address {}

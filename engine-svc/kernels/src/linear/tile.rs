@@ -8,6 +8,9 @@ use crate::prefetch;
 /// Outputs per panel of weights: three 512-bit vectors of accumulators.
 pub(super) const PANEL: usize = 48;
 
+/// The most rows that a tile of any kernel has.
+pub(super) const MAX_ROWS: usize = 32;
+
 /// Cache lines of weights that a kernel reads in one turn of its innermost loop.
 const LINES_PER_TURN: usize = PANEL * size_of::<f32>() / 64;
 
@@ -71,7 +74,7 @@ pub(super) struct Tile {
 /// One format's kernel for one instruction set.
 #[derive(Clone, Copy)]
 pub(super) struct Kernel {
-    /// The most rows of a tile.
+    /// The most rows of a tile, at most [`MAX_ROWS`].
     pub(super) max_rows: usize,
     /// How activations are prepared.
     pub(super) operand: Operand,

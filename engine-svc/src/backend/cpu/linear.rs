@@ -2,12 +2,12 @@
 
 use firstlight_gguf::BlockFormat;
 use firstlight_kernels::isa::Isa;
-use firstlight_kernels::linear::{PackedLinear, WeightFormat, Write};
+use firstlight_kernels::linear::{GatedLinear, PackedLinear, WeightFormat, Write};
 use firstlight_kernels::pool::Pool;
 
 use super::torch::TorchLinear;
 use crate::backend::options::{CpuOptions, Dtype, LinearKernels, Quantize};
-use crate::weights::{Blocks, Matrix, Weight};
+use crate::weights::{Blocks, LayerWeight, Matrix, Weight};
 
 /// How weights are taken in: one decision per matrix at load, none by batch.
 pub(super) struct Packing {
@@ -35,22 +35,27 @@ impl Packing {
         bias: Option<&[f32]>,
     ) -> Linear {
         let shape = (parts.iter().map(|part| part.outputs).sum(), parts[0].inputs);
+        let gated = matches!(weight, Weight::Layer(_, LayerWeight::Gate)).then_some((shape.0 / 2, shape.1));
         if let Some((format, blocks)) = self.kept_blocks(parts) {
             let row_bytes = format.row_bytes(shape.1).unwrap_or_default();
             let fill = |index: usize, row: &mut [u8]| {
                 let (part, index) = part_of(parts, index);
                 row.copy_from_slice(&blocks[part].bytes[index * row_bytes..][..row_bytes]);
             };
-            return Linear::Packed(PackedLinear::pack_blocks(pool, format, shape, bias, fill));
+            return match gated {
+                Some(shape) => Linear::Gated(GatedLinear::pack_blocks(pool, format, shape, bias, fill)),
+                None => Linear::Packed(PackedLinear::pack_blocks(pool, format, shape, bias, fill)),
+            };
         }
         let read = |index: usize, row: &mut [f32]| {
             let (part, index) = part_of(parts, index);
             parts[part].read(index, row);
         };
         let format = self.format(weight);
-        match self.torch {
-            true => Linear::Torch(TorchLinear::new(format, shape, bias, read)),
-            false => Linear::Packed(PackedLinear::pack(pool, format, shape, bias, read)),
+        match (self.torch, gated) {
+            (true, _) => Linear::Torch(TorchLinear::new(format, shape, bias, read)),
+            (false, Some(shape)) => Linear::Gated(GatedLinear::pack(pool, format, shape, bias, read)),
+            (false, None) => Linear::Packed(PackedLinear::pack(pool, format, shape, bias, read)),
         }
     }
 
@@ -91,6 +96,8 @@ fn part_of(parts: &[Matrix<'_>], mut output: usize) -> (usize, usize) {
 
 pub enum Linear {
     Packed(PackedLinear),
+    /// Gate and up, which are only ever multiplied together.
+    Gated(GatedLinear),
     Torch(TorchLinear),
 }
 
@@ -98,6 +105,7 @@ impl Linear {
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Packed(linear) => linear.bytes(),
+            Self::Gated(linear) => linear.bytes(),
             Self::Torch(linear) => linear.bytes(),
         }
     }
@@ -105,6 +113,7 @@ impl Linear {
     pub(super) fn format_name(&self) -> &'static str {
         let format = match self {
             Self::Packed(linear) => linear.format(),
+            Self::Gated(linear) => linear.format(),
             Self::Torch(linear) => linear.format(),
         };
         match format {
@@ -119,6 +128,7 @@ impl Linear {
     pub(super) fn forward(&self, pool: &Pool, x: &[f32], y: &mut [f32], write: Write) {
         match self {
             Self::Packed(linear) => linear.forward(pool, x, y, write),
+            Self::Gated(_) => unreachable!("gate and up are multiplied with their activation"),
             Self::Torch(linear) => linear.forward(x, y, write),
         }
     }
@@ -127,6 +137,7 @@ impl Linear {
     pub(super) fn gather(&self, pool: &Pool, ids: &[u32], out: &mut [f32]) {
         match self {
             Self::Packed(linear) => linear.gather(pool, ids, out),
+            Self::Gated(_) => unreachable!("gate and up are no embedding"),
             Self::Torch(linear) => linear.gather(ids, out),
         }
     }

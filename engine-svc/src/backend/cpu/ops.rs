@@ -184,6 +184,22 @@ impl Ops for CpuOps {
         self.write(weights, x, y, Write::Set);
     }
 
+    fn multiply_silu_mul(
+        &mut self,
+        weights: &Linear,
+        x: &Activations,
+        gate_up: &mut Activations,
+        y: &mut Activations,
+    ) {
+        if let Linear::Gated(weights) = weights {
+            y.set_rows(x.rows);
+            weights.forward(&self.pool, x.as_slice(), y.as_mut_slice());
+        } else {
+            self.multiply(weights, x, gate_up);
+            self.silu_mul(gate_up, y);
+        }
+    }
+
     fn multiply_add(&mut self, weights: &Linear, x: &Activations, y: &mut Activations) {
         self.write(weights, x, y, Write::Add);
     }

@@ -1,0 +1,136 @@
+//! Gate and up of a gated feed-forward block in one go: `out = silu(x · Gᵀ) · (x · Uᵀ)`, tile by tile, so that what
+//! comes out of the two linears never leaves the first-level cache.
+
+use super::pass::Out;
+use super::tile::{MAX_ROWS, PANEL};
+use super::{PackedLinear, WeightFormat, Write};
+use crate::activation::silu_mul_row;
+use crate::disjoint::SharedMut;
+use crate::pool::Pool;
+
+/// Two weight matrices `[features, k]` (SwiGLU, Shazeer 2020), in the order the kernels read them.
+#[derive(Debug)]
+pub struct GatedLinear {
+    features: usize,
+    /// Gate and then up, each padded with zeros to whole panels.
+    both: PackedLinear,
+}
+
+impl GatedLinear {
+    /// Packs twice `features` rows of `k` weights, those of the gate first, as [`PackedLinear::pack`] does; a bias is
+    /// as long.
+    ///
+    /// # Panics
+    /// As [`PackedLinear::pack`].
+    pub fn pack<F>(
+        pool: &Pool,
+        format: WeightFormat,
+        (features, k): (usize, usize),
+        bias: Option<&[f32]>,
+        fill: F,
+    ) -> GatedLinear
+    where
+        F: Fn(usize, &mut [f32]) + Sync,
+    {
+        let shape = (2 * padded(features), k);
+        let both =
+            PackedLinear::pack(pool, format, shape, spread(bias, features).as_deref(), |index, row| {
+                match source(index, features) {
+                    Some(index) => fill(index, row),
+                    None => row.fill(0.0),
+                }
+            });
+        GatedLinear { features, both }
+    }
+
+    /// Packs rows that are already in one of the block formats, as [`PackedLinear::pack_blocks`] does.
+    ///
+    /// # Panics
+    /// As [`PackedLinear::pack_blocks`].
+    pub fn pack_blocks<F>(
+        pool: &Pool,
+        format: WeightFormat,
+        (features, k): (usize, usize),
+        bias: Option<&[f32]>,
+        fill: F,
+    ) -> GatedLinear
+    where
+        F: Fn(usize, &mut [u8]) + Sync,
+    {
+        let shape = (2 * padded(features), k);
+        let bias = spread(bias, features);
+        let both =
+            PackedLinear::pack_blocks(pool, format, shape, bias.as_deref(), |index, row| {
+                match source(index, features) {
+                    Some(index) => fill(index, row),
+                    None => row.fill(0),
+                }
+            });
+        GatedLinear { features, both }
+    }
+
+    /// Output width.
+    pub fn features(&self) -> usize {
+        self.features
+    }
+
+    /// How the weights are held.
+    pub fn format(&self) -> WeightFormat {
+        self.both.format()
+    }
+
+    /// Bytes the packed weights occupy, padding included.
+    pub fn bytes(&self) -> usize {
+        self.both.bytes()
+    }
+
+    /// Computes `out[M, features]` from `x[M, K]`, for any M: the same bits as the two linears and
+    /// [`silu_mul`](crate::activation::silu_mul).
+    ///
+    /// # Panics
+    /// If the two do not hold the same whole number of rows.
+    pub fn forward(&self, pool: &Pool, x: &[f32], out: &mut [f32]) {
+        let (isa, features) = (pool.isa(), self.features);
+        let panels = features.div_ceil(PANEL);
+        self.both.in_passes(pool, x, out, features, |pass, out| {
+            let out = SharedMut::new(out);
+            pass.for_panels(pool, panels, |panel| {
+                let (mut gate, mut up) = ([[0.0; PANEL]; MAX_ROWS], [[0.0; PANEL]; MAX_ROWS]);
+                let first = panel * PANEL;
+                let columns = (features - first).min(PANEL);
+                for (index, rows) in pass.tiles().enumerate() {
+                    for (to, panel) in [(&mut gate, panel), (&mut up, panels + panel)] {
+                        let start = to.as_flattened_mut().as_mut_ptr();
+                        let out = Out { start, stride: PANEL, columns: PANEL, write: Write::Set };
+                        // SAFETY: a tile has at most so many rows, and `for_panels` began a session.
+                        unsafe { pass.compute(panel, index, rows.clone(), &out) };
+                    }
+                    for (row, (gate, up)) in rows.zip(gate.iter().zip(&up)) {
+                        // SAFETY: no other tile covers these outputs.
+                        let out = unsafe { out.slice(row * features + first, columns) };
+                        silu_mul_row(isa, &gate[..columns], &up[..columns], out);
+                    }
+                }
+            });
+        });
+    }
+}
+
+fn padded(features: usize) -> usize {
+    features.next_multiple_of(PANEL)
+}
+
+/// Which row comes to row `index` of both, if it is not padding.
+fn source(index: usize, features: usize) -> Option<usize> {
+    let (half, place) = (index / padded(features), index % padded(features));
+    (place < features).then_some(half * features + place)
+}
+
+/// A bias with the padding of the rows.
+fn spread(bias: Option<&[f32]>, features: usize) -> Option<Vec<f32>> {
+    bias.map(|bias| {
+        assert_eq!(bias.len(), 2 * features, "one bias element per output");
+        let rows = 0..2 * padded(features);
+        rows.map(|index| source(index, features).map_or(0.0, |index| bias[index])).collect()
+    })
+}

@@ -1,0 +1,103 @@
+//! Some rows of activations against a whole matrix, tile by tile.
+//!
+//! Contract of the `unsafe` here: a pass points to panels and prepared activations that outlive it, and a tile of
+//! it reads only those.
+
+use std::ops::Range;
+
+use super::Write;
+use super::tile::{Ahead, Kernel, PANEL, Tile};
+use crate::pool::{INLINE_ELEMENTS, Pool};
+
+/// Rows prepared for a kernel, and the panels that it multiplies them with.
+pub(super) struct Pass<'a> {
+    kernel: Kernel,
+    panels: *const u8,
+    panel_bytes: usize,
+    bias: Option<&'a [f32]>,
+    operand: *const u8,
+    operand_stride: usize,
+    k: usize,
+    rows: usize,
+}
+
+// SAFETY: only read through, see the contract at the top.
+unsafe impl Sync for Pass<'_> {}
+
+/// Where the outputs of a tile go.
+pub(super) struct Out {
+    /// The first one.
+    pub(super) start: *mut f32,
+    /// Elements from one row to the next.
+    pub(super) stride: usize,
+    /// Outputs per row, 1 to 48.
+    pub(super) columns: usize,
+    pub(super) write: Write,
+}
+
+impl Pass<'_> {
+    /// Prepares `x`, rows of `k` activations, in scratch memory for as long as `work` runs.
+    pub(super) fn prepare(
+        pool: &Pool,
+        kernel: Kernel,
+        (panels, panel_bytes): (*const u8, usize),
+        bias: Option<&[f32]>,
+        (x, k): (&[f32], usize),
+        work: impl FnOnce(&Pass<'_>),
+    ) {
+        let rows = x.len() / k;
+        let prepared = rows.next_multiple_of(kernel.operand.row_group());
+        pool.with_scratch(prepared * kernel.operand.row_bytes(k), |scratch| {
+            let (operand, operand_stride) = kernel.operand.prepare(pool, x, k, scratch);
+            work(&Pass { kernel, panels, panel_bytes, bias, operand, operand_stride, k, rows });
+        });
+    }
+
+    /// Runs `job` for each of `0..panels` on the threads of the pool, which hold what the kernel needs meanwhile.
+    pub(super) fn for_panels(&self, pool: &Pool, panels: usize, job: impl Fn(usize) + Sync) {
+        if panels * PANEL * self.rows * self.k < 4 * INLINE_ELEMENTS {
+            let _session = self.kernel.begin();
+            (0..panels).for_each(job);
+        } else {
+            pool.share_with(panels, |_| self.kernel.begin(), |_session, panel| job(panel));
+        }
+    }
+
+    /// The rows of each tile of a panel.
+    pub(super) fn tiles(&self) -> impl Iterator<Item = Range<usize>> {
+        let group = self.kernel.operand.row_group();
+        let (tiles, groups, rows) = (self.tile_count(), self.rows.div_ceil(group), self.rows);
+        let first = move |index: usize| (groups * index / tiles * group).min(rows);
+        (0..tiles).map(move |index| first(index)..first(index + 1))
+    }
+
+    fn tile_count(&self) -> usize {
+        self.rows.div_ceil(self.kernel.max_rows)
+    }
+
+    /// Computes tile `index` of a panel.
+    ///
+    /// # Safety
+    /// The panel must be one of the matrix, `rows` those of the tile, the outputs there and written by no one else,
+    /// and the thread inside [`Pass::for_panels`] of a pool whose instruction set has the kernel.
+    pub(super) unsafe fn compute(&self, panel: usize, index: usize, rows: Range<usize>, out: &Out) {
+        // SAFETY: the matrix has this panel.
+        let w = unsafe { self.panels.add(panel * self.panel_bytes) };
+        let tile = Tile {
+            rows: rows.len(),
+            k: self.k,
+            // SAFETY: the operand has these rows.
+            x: unsafe { self.operand.add(rows.start * self.operand_stride) },
+            x_stride: self.operand_stride,
+            w,
+            ahead: Ahead::of_tile(w, self.panel_bytes, index, self.tile_count()),
+            y: out.start,
+            y_stride: out.stride,
+            columns: out.columns,
+            bias: self.bias.map_or(std::ptr::null(), |bias| bias[panel * PANEL..].as_ptr()),
+            add: out.write == Write::Add,
+        };
+        // SAFETY: the tile describes memory that is there; the rest is the caller's promise.
+        unsafe { self.kernel.run(&tile) };
+    }
+}

@@ -78,7 +78,7 @@ impl Dtype {
 /// Weights stored smaller than the file has them; activations too are then multiplied as 8-bit integers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Quantize {
-    /// 8 bits, a scale per 32 weights.
+    /// 8 bits, a scale per 32 weights; queries, keys and values stay as --dtype says.
     Int8,
     /// 4 bits, a scale and a minimum per 32 weights; embedding and output keep 8 bits.
     Int4,

@@ -138,8 +138,8 @@ fn add_adds_what_set_writes() {
 }
 
 #[test]
-fn a_gated_linear_is_two_linears_and_their_activation() {
-    for (features, m) in [(96, 5), (100, 70), (30, 1)] {
+fn a_gated_linear_is_two_linears_and_their_activation_and_feeds_a_third() {
+    for (features, m) in [(96, 5), (101, 70), (30, 1), (1536, 300)] {
         let case = Case::random(m, 2 * features, 64, true, 19);
         for pool in pools(2) {
             for format in FORMATS {
@@ -153,6 +153,12 @@ fn a_gated_linear_is_two_linears_and_their_activation() {
                 gated.forward(&pool, &case.x, &mut out);
                 assert_same_bits(&out, &want);
                 assert_eq!((gated.format(), gated.features()), (format, features));
+
+                let down = Case::random(m, 50, features, true, 23).pack(&pool, format);
+                let (mut want, mut y) = (vec![2.5; m * 50], vec![2.5; m * 50]);
+                down.forward(&pool, &out, &mut want, Write::Add);
+                gated.feed(&pool, &case.x, &down, &mut out, &mut y);
+                assert_same_bits(&y, &want);
             }
         }
     }

@@ -92,21 +92,17 @@ impl<D: Ops> Layer<D> {
 
     fn mlp(&self, ops: &mut D, mlp: Mlp, b: &mut Buffers<D>) {
         ops.normalize(&self.mlp_norm, &mut b.x, &mut b.normed);
-        let activated = match mlp {
+        match mlp {
             Mlp::GatedSilu => {
-                ops.multiply_silu_mul(&self.up, &b.normed, &mut b.up, &mut b.activated);
-                &b.activated
+                let between = (&mut b.up, &mut b.activated);
+                return ops.feed_gated(&self.up, &self.down, &b.normed, between, &mut b.x);
             }
-            Mlp::GeluTanh => {
-                ops.multiply_gelu_tanh(&self.up, &b.normed, &mut b.up);
-                &b.up
-            }
+            Mlp::GeluTanh => ops.multiply_gelu_tanh(&self.up, &b.normed, &mut b.up),
             Mlp::GeluErf => {
                 ops.multiply(&self.up, &b.normed, &mut b.up);
                 ops.gelu_erf(&mut b.up);
-                &b.up
             }
-        };
-        ops.multiply_add(&self.down, activated, &mut b.x);
+        }
+        ops.multiply_add(&self.down, &b.up, &mut b.x);
     }
 }

@@ -82,16 +82,19 @@ pub trait Ops {
         self.gelu_tanh(y);
     }
 
-    /// `y = silu(gate) · up` with `gate | up` side by side in `x·Wᵀ + b`, which `gate_up` has room for.
-    fn multiply_silu_mul(
+    /// `y += (silu(gate) · up)·Wᵀ + b` with `gate | up` side by side in what `gate_up` makes of `x`; the buffers between
+    /// have room for the one and the other.
+    fn feed_gated(
         &mut self,
-        weights: &Self::Linear,
+        gate_up: &Self::Linear,
+        down: &Self::Linear,
         x: &Self::Buffer,
-        gate_up: &mut Self::Buffer,
+        between: (&mut Self::Buffer, &mut Self::Buffer),
         y: &mut Self::Buffer,
     ) {
-        self.multiply(weights, x, gate_up);
-        self.silu_mul(gate_up, y);
+        self.multiply(gate_up, x, between.0);
+        self.silu_mul(between.0, between.1);
+        self.multiply_add(down, between.1, y);
     }
 
     /// `y += x·Wᵀ + b`, at the latest when `y` is normalized.

@@ -185,9 +185,8 @@ impl<'a> Step<'a> {
                 rms_norm(pool, &self.hidden, &self.weight, 1e-5, &mut self.normed);
             }
             if linears {
-                gate_up.forward(pool, &self.normed, &mut self.features);
+                gate_up.feed(pool, &self.normed, down, &mut self.features, &mut self.hidden);
             }
-            linear(down, &self.features, &mut self.hidden, Write::Add);
         }
         let sampled = self.logits.len() / VOCABULARY * HIDDEN;
         if rest {

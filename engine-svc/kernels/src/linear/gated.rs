@@ -1,9 +1,9 @@
 //! Gate and up of a gated feed-forward block in one go: `out = silu(x · Gᵀ) · (x · Uᵀ)`, tile by tile, so that what
 //! comes out of the two linears never leaves the first-level cache.
 
-use super::pass::Out;
+use super::pass::{Out, Pass};
 use super::tile::{MAX_ROWS, PANEL};
-use super::{PackedLinear, WeightFormat, Write};
+use super::{PackedLinear, WeightFormat, Write, parts};
 use crate::activation::silu_mul_row;
 use crate::disjoint::SharedMut;
 use crate::pool::Pool;
@@ -90,31 +90,72 @@ impl GatedLinear {
     /// # Panics
     /// If the two do not hold the same whole number of rows.
     pub fn forward(&self, pool: &Pool, x: &[f32], out: &mut [f32]) {
-        let (isa, features) = (pool.isa(), self.features);
-        let panels = features.div_ceil(PANEL);
+        let features = self.features;
         self.both.in_passes(pool, x, out, features, |pass, out| {
             let out = SharedMut::new(out);
-            pass.for_panels(pool, panels, |panel| {
-                let (mut gate, mut up) = ([[0.0; PANEL]; MAX_ROWS], [[0.0; PANEL]; MAX_ROWS]);
-                let first = panel * PANEL;
-                let columns = (features - first).min(PANEL);
-                for (index, rows) in pass.tiles().enumerate() {
-                    for (to, panel) in [(&mut gate, panel), (&mut up, panels + panel)] {
-                        let start = to.as_flattened_mut().as_mut_ptr();
-                        let out = Out { start, stride: PANEL, columns: PANEL, write: Write::Set };
-                        // SAFETY: a tile has at most so many rows, and `for_panels` began a session.
-                        unsafe { pass.compute(panel, index, rows.clone(), &out) };
-                    }
-                    for (row, (gate, up)) in rows.zip(gate.iter().zip(&up)) {
-                        // SAFETY: no other tile covers these outputs.
-                        let out = unsafe { out.slice(row * features + first, columns) };
-                        silu_mul_row(isa, &gate[..columns], &up[..columns], out);
-                    }
-                }
+            self.pass(pool, pass, |row, first, gated| {
+                // SAFETY: no other tile covers these outputs.
+                unsafe { out.slice(row * features + first, gated.len()) }.copy_from_slice(gated);
             });
         });
     }
+
+    /// The feed-forward block: adds what `down` makes of [`GatedLinear::forward`] to `y[M, N]`, by way of
+    /// `between[M, features]` or not: the same bits.
+    ///
+    /// # Panics
+    /// If they do not hold the same whole number of rows, or `down` does not take so many features.
+    pub fn feed(&self, pool: &Pool, x: &[f32], down: &PackedLinear, between: &mut [f32], y: &mut [f32]) {
+        let features = self.features;
+        assert_eq!(down.inputs(), features, "inputs of what follows the activation");
+        let (against, operand) = (down.against(pool), down.against(pool).kernel.operand);
+        if !operand.takes_columns() {
+            self.forward(pool, x, between);
+            return down.forward(pool, between, y, Write::Add);
+        }
+        for (x, y) in parts((x, self.both.inputs()), (y, down.outputs()), features) {
+            let rows = x.len() / self.both.inputs();
+            let bytes = operand.bytes(rows, features);
+            Pass::prepare(pool, self.both.against(pool), x, bytes, |pass, prepared| {
+                let place = (prepared.as_ptr(), operand.row_bytes(features));
+                let prepared = SharedMut::new(prepared);
+                self.pass(pool, pass, |row, first, gated| {
+                    // SAFETY: no other tile covers these columns.
+                    unsafe { operand.put(&prepared, features, row, first, gated) };
+                });
+                down.pass(pool, &Pass::new(against, place, rows), y, Write::Add);
+            });
+        }
+    }
+
+    /// Calls `put(row, first, values)` with the outputs of each row from column `first` on, a panel at a time.
+    fn pass(&self, pool: &Pool, pass: &Pass<'_>, put: impl Fn(usize, usize, &[f32]) + Sync) {
+        let (isa, panels) = (pool.isa(), self.features.div_ceil(PANEL));
+        pass.for_panels(pool, panels, |panel| {
+            let [mut gate, mut up, mut gated] = [const { Outputs([[0.0; PANEL]; MAX_ROWS]) }; 3];
+            let first = panel * PANEL;
+            let columns = (self.features - first).min(PANEL);
+            for (index, rows) in pass.tiles().enumerate() {
+                for (to, panel) in [(&mut gate, panel), (&mut up, panels + panel)] {
+                    let start = to.0.as_flattened_mut().as_mut_ptr();
+                    let out = Out { start, stride: PANEL, columns: PANEL, write: Write::Set };
+                    // SAFETY: a tile has at most so many rows, and `for_panels` began a session.
+                    unsafe { pass.compute(panel, index, rows.clone(), &out) };
+                }
+                let count = rows.len();
+                let (gate, up) = (gate.0[..count].as_flattened(), up.0[..count].as_flattened());
+                silu_mul_row(isa, gate, up, gated.0[..count].as_flattened_mut());
+                for (row, gated) in rows.zip(&gated.0) {
+                    put(row, first, &gated[..columns]);
+                }
+            }
+        });
+    }
 }
+
+/// A tile of outputs.
+#[repr(align(64))]
+struct Outputs([[f32; PANEL]; MAX_ROWS]);
 
 fn padded(features: usize) -> usize {
     features.next_multiple_of(PANEL)

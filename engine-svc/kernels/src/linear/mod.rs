@@ -39,7 +39,7 @@ use crate::pool::Pool;
 use block::{BLOCK, BlockPanels};
 use float::{Panels, Weight};
 pub use gated::GatedLinear;
-use pass::{Out, Pass};
+use pass::{Against, Out, Pass};
 use tile::PANEL;
 
 /// Activations multiplied at a time, so that they stay in the second-level cache.
@@ -190,22 +190,23 @@ impl PackedLinear {
     /// # Panics
     /// If the two do not hold the same whole number of rows.
     pub fn forward(&self, pool: &Pool, x: &[f32], y: &mut [f32], write: Write) {
-        let n = self.n;
-        self.in_passes(pool, x, y, n, |pass, y| {
-            let y = SharedMut::new(y);
-            pass.for_panels(pool, n.div_ceil(PANEL), |panel| {
-                let first = panel * PANEL;
-                for (index, rows) in pass.tiles().enumerate() {
-                    let out = Out {
-                        start: y.at(rows.start * n + first),
-                        stride: n,
-                        columns: (n - first).min(PANEL),
-                        write,
-                    };
-                    // SAFETY: no other tile covers these outputs, and `for_panels` began a session.
-                    unsafe { pass.compute(panel, index, rows, &out) };
-                }
-            });
+        self.in_passes(pool, x, y, self.n, |pass, y| self.pass(pool, pass, y, write));
+    }
+
+    fn pass(&self, pool: &Pool, pass: &Pass<'_>, y: &mut [f32], write: Write) {
+        let (n, y) = (self.n, SharedMut::new(y));
+        pass.for_panels(pool, n.div_ceil(PANEL), |panel| {
+            let first = panel * PANEL;
+            for (index, rows) in pass.tiles().enumerate() {
+                let out = Out {
+                    start: y.at(rows.start * n + first),
+                    stride: n,
+                    columns: (n - first).min(PANEL),
+                    write,
+                };
+                // SAFETY: no other tile covers these outputs, and `for_panels` began a session.
+                unsafe { pass.compute(panel, index, rows, &out) };
+            }
         });
     }
 
@@ -218,19 +219,19 @@ impl PackedLinear {
         width: usize,
         mut work: impl FnMut(&Pass<'_>, &mut [f32]),
     ) {
-        assert!(x.len().is_multiple_of(self.k), "{} is not rows of {}", x.len(), self.k);
-        assert!(y.len().is_multiple_of(width), "{} is not rows of {width}", y.len());
-        assert_eq!(x.len() / self.k, y.len() / width, "inputs and outputs differ in rows");
-        let (kernel, panels) = match &self.weights {
+        for (x, y) in parts((x, self.k), (y, width), self.k) {
+            Pass::prepare(pool, self.against(pool), x, 0, |pass, _| work(pass, y));
+        }
+    }
+
+    /// The matrix as it is multiplied on this pool.
+    fn against(&self, pool: &Pool) -> Against<'_> {
+        let (kernel, (panels, panel_bytes)) = match &self.weights {
             Weights::F32(panels) => (f32::kernel(pool.isa()), panels.raw()),
             Weights::Bf16(panels) => (bf16::kernel(pool.isa()), panels.raw()),
             Weights::Blocks(panels) => (panels.kernel(pool.isa()), panels.raw()),
         };
-        let passes = x.len().div_ceil(ELEMENTS_PER_PASS).max(1);
-        let rows = (x.len() / self.k).div_ceil(passes).max(1);
-        for (x, y) in x.chunks(rows * self.k).zip(y.chunks_mut(rows * width)) {
-            Pass::prepare(pool, kernel, panels, self.bias.as_deref(), (x, self.k), |pass| work(pass, y));
-        }
+        Against { kernel, panels, panel_bytes, bias: self.bias.as_deref(), k: self.k }
     }
 
     /// Writes the weights of row `ids[i]` to row `i` of `out[M, K]`, as an embedding does.
@@ -249,6 +250,21 @@ impl PackedLinear {
             }
         });
     }
+}
+
+/// Splits rows of `x` and `y`, of so many elements, into parts of which `widest` elements a row stay in the cache.
+fn parts<'a>(
+    (x, k): (&'a [f32], usize),
+    (y, width): (&'a mut [f32], usize),
+    widest: usize,
+) -> impl Iterator<Item = (&'a [f32], &'a mut [f32])> {
+    assert!(x.len().is_multiple_of(k), "{} is not rows of {k}", x.len());
+    assert!(y.len().is_multiple_of(width), "{} is not rows of {width}", y.len());
+    let rows = x.len() / k;
+    assert_eq!(rows, y.len() / width, "inputs and outputs differ in rows");
+    let parts = (rows * widest).div_ceil(ELEMENTS_PER_PASS).max(1);
+    let rows = rows.div_ceil(parts).max(1);
+    x.chunks(rows * k).zip(y.chunks_mut(rows * width))
 }
 
 /// A bias padded to whole panels.

@@ -3,6 +3,7 @@
 use super::{block, float};
 #[cfg(target_arch = "x86_64")]
 use crate::amx;
+use crate::disjoint::SharedMut;
 use crate::pool::Pool;
 
 /// What a kernel multiplies the weights with.
@@ -42,6 +43,11 @@ impl Operand {
         }
     }
 
+    /// Bytes that so many rows take.
+    pub(super) fn bytes(self, rows: usize, k: usize) -> usize {
+        (rows.next_multiple_of(self.row_group()) * self.row_bytes(k)).next_multiple_of(64)
+    }
+
     /// Prepares rows of `k` activations in `out`; returns where they are, and the bytes of each row there.
     pub(super) fn prepare(self, pool: &Pool, x: &[f32], k: usize, out: &mut [u8]) -> (*const u8, usize) {
         match self {
@@ -53,5 +59,39 @@ impl Operand {
             Operand::Blocks => block::operand::quantise_rows(pool, x, k, out),
         }
         (out.as_ptr(), self.row_bytes(k))
+    }
+
+    /// Whether rows can be written some columns at a time, by [`Operand::put`]: where no number is held for several
+    /// columns together.
+    pub(super) fn takes_columns(self) -> bool {
+        !matches!(self, Operand::Blocks | Operand::F32)
+    }
+
+    /// Writes activations `first..` of one prepared row, as many as there are values: an even number unless they are
+    /// the last. `first` is a multiple of 16.
+    ///
+    /// # Safety
+    /// `out` must be prepared rows of `k` activations, whose columns no one else has meanwhile.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(unused_variables, reason = "no operand takes columns there")
+    )]
+    pub(super) unsafe fn put(
+        self,
+        out: &SharedMut<'_, u8>,
+        k: usize,
+        row: usize,
+        first: usize,
+        values: &[f32],
+    ) {
+        match self {
+            // SAFETY: passed on.
+            #[cfg(target_arch = "x86_64")]
+            Operand::Bf16 => unsafe { float::operand::put_row(out, k, row, first, values) },
+            // SAFETY: passed on.
+            #[cfg(target_arch = "x86_64")]
+            Operand::Bf16Tiles => unsafe { float::operand::put_tiled(out, k, row, first, values) },
+            Operand::F32 | Operand::Blocks => unreachable!("rows that are prepared whole"),
+        }
     }
 }

@@ -9,15 +9,21 @@ use super::Write;
 use super::tile::{Ahead, Kernel, PANEL, Tile};
 use crate::pool::{INLINE_ELEMENTS, Pool};
 
+/// A matrix, and what multiplies with it on this machine.
+#[derive(Clone, Copy)]
+pub(super) struct Against<'a> {
+    pub(super) kernel: Kernel,
+    pub(super) panels: *const u8,
+    pub(super) panel_bytes: usize,
+    pub(super) bias: Option<&'a [f32]>,
+    pub(super) k: usize,
+}
+
 /// Rows prepared for a kernel, and the panels that it multiplies them with.
 pub(super) struct Pass<'a> {
-    kernel: Kernel,
-    panels: *const u8,
-    panel_bytes: usize,
-    bias: Option<&'a [f32]>,
+    against: Against<'a>,
     operand: *const u8,
     operand_stride: usize,
-    k: usize,
     rows: usize,
 }
 
@@ -36,43 +42,52 @@ pub(super) struct Out {
 }
 
 impl Pass<'_> {
-    /// Prepares `x`, rows of `k` activations, in scratch memory for as long as `work` runs.
+    /// Prepares `x` in scratch memory for as long as `work` runs; `more` bytes of it are work's own.
     pub(super) fn prepare(
         pool: &Pool,
-        kernel: Kernel,
-        (panels, panel_bytes): (*const u8, usize),
-        bias: Option<&[f32]>,
-        (x, k): (&[f32], usize),
-        work: impl FnOnce(&Pass<'_>),
+        against: Against<'_>,
+        x: &[f32],
+        more: usize,
+        work: impl FnOnce(&Pass<'_>, &mut [u8]),
     ) {
-        let rows = x.len() / k;
-        let prepared = rows.next_multiple_of(kernel.operand.row_group());
-        pool.with_scratch(prepared * kernel.operand.row_bytes(k), |scratch| {
-            let (operand, operand_stride) = kernel.operand.prepare(pool, x, k, scratch);
-            work(&Pass { kernel, panels, panel_bytes, bias, operand, operand_stride, k, rows });
+        let (rows, operand) = (x.len() / against.k, against.kernel.operand);
+        let bytes = operand.bytes(rows, against.k);
+        pool.with_scratch(bytes + more, |scratch| {
+            let (prepared, more) = scratch.split_at_mut(bytes);
+            let prepared = operand.prepare(pool, x, against.k, prepared);
+            work(&Pass::new(against, prepared, rows), more);
         });
+    }
+
+    /// Of rows that are prepared already: where they are, and the bytes of each.
+    pub(super) fn new(
+        against: Against<'_>,
+        (operand, operand_stride): (*const u8, usize),
+        rows: usize,
+    ) -> Pass<'_> {
+        Pass { against, operand, operand_stride, rows }
     }
 
     /// Runs `job` for each of `0..panels` on the threads of the pool, which hold what the kernel needs meanwhile.
     pub(super) fn for_panels(&self, pool: &Pool, panels: usize, job: impl Fn(usize) + Sync) {
-        if panels * PANEL * self.rows * self.k < 4 * INLINE_ELEMENTS {
-            let _session = self.kernel.begin();
+        if panels * PANEL * self.rows * self.against.k < 4 * INLINE_ELEMENTS {
+            let _session = self.against.kernel.begin();
             (0..panels).for_each(job);
         } else {
-            pool.share_with(panels, |_| self.kernel.begin(), |_session, panel| job(panel));
+            pool.share_with(panels, |_| self.against.kernel.begin(), |_session, panel| job(panel));
         }
     }
 
     /// The rows of each tile of a panel.
     pub(super) fn tiles(&self) -> impl Iterator<Item = Range<usize>> {
-        let group = self.kernel.operand.row_group();
+        let group = self.against.kernel.operand.row_group();
         let (tiles, groups, rows) = (self.tile_count(), self.rows.div_ceil(group), self.rows);
         let first = move |index: usize| (groups * index / tiles * group).min(rows);
         (0..tiles).map(move |index| first(index)..first(index + 1))
     }
 
     fn tile_count(&self) -> usize {
-        self.rows.div_ceil(self.kernel.max_rows)
+        self.rows.div_ceil(self.against.kernel.max_rows)
     }
 
     /// Computes tile `index` of a panel.
@@ -82,22 +97,22 @@ impl Pass<'_> {
     /// and the thread inside [`Pass::for_panels`] of a pool whose instruction set has the kernel.
     pub(super) unsafe fn compute(&self, panel: usize, index: usize, rows: Range<usize>, out: &Out) {
         // SAFETY: the matrix has this panel.
-        let w = unsafe { self.panels.add(panel * self.panel_bytes) };
+        let w = unsafe { self.against.panels.add(panel * self.against.panel_bytes) };
         let tile = Tile {
             rows: rows.len(),
-            k: self.k,
+            k: self.against.k,
             // SAFETY: the operand has these rows.
             x: unsafe { self.operand.add(rows.start * self.operand_stride) },
             x_stride: self.operand_stride,
             w,
-            ahead: Ahead::of_tile(w, self.panel_bytes, index, self.tile_count()),
+            ahead: Ahead::of_tile(w, self.against.panel_bytes, index, self.tile_count()),
             y: out.start,
             y_stride: out.stride,
             columns: out.columns,
-            bias: self.bias.map_or(std::ptr::null(), |bias| bias[panel * PANEL..].as_ptr()),
+            bias: self.against.bias.map_or(std::ptr::null(), |bias| bias[panel * PANEL..].as_ptr()),
             add: out.write == Write::Add,
         };
         // SAFETY: the tile describes memory that is there; the rest is the caller's promise.
-        unsafe { self.kernel.run(&tile) };
+        unsafe { self.against.kernel.run(&tile) };
     }
 }

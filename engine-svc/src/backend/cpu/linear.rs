@@ -78,7 +78,9 @@ impl Packing {
         match (self.options.quantize, weight) {
             (None, _) | (Some(_), Weight::PositionEmbedding) => self.options.dtype.weight_format(),
             // Attention scores multiply what is lost in queries and keys: in 8 bits, half of all that int8 costs.
-            (Some(Quantize::Int8), Weight::Layer(_, LayerWeight::Query)) => self.options.dtype.weight_format(),
+            (Some(Quantize::Int8), Weight::Layer(_, LayerWeight::Query)) => {
+                self.options.dtype.weight_format()
+            }
             (Some(Quantize::Int4), Weight::Layer(..)) => WeightFormat::INT4,
             (Some(_), _) => WeightFormat::INT8,
         }

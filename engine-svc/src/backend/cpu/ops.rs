@@ -184,19 +184,22 @@ impl Ops for CpuOps {
         self.write(weights, x, y, Write::Set);
     }
 
-    fn multiply_silu_mul(
+    fn feed_gated(
         &mut self,
-        weights: &Linear,
+        gate_up: &Linear,
+        down: &Linear,
         x: &Activations,
-        gate_up: &mut Activations,
+        (gated, activated): (&mut Activations, &mut Activations),
         y: &mut Activations,
     ) {
-        if let Linear::Gated(weights) = weights {
+        if let (Linear::Gated(gate_up), Linear::Packed(down)) = (gate_up, down) {
+            activated.set_rows(x.rows);
             y.set_rows(x.rows);
-            weights.forward(&self.pool, x.as_slice(), y.as_mut_slice());
+            gate_up.feed(&self.pool, x.as_slice(), down, activated.as_mut_slice(), y.as_mut_slice());
         } else {
-            self.multiply(weights, x, gate_up);
-            self.silu_mul(gate_up, y);
+            self.multiply(gate_up, x, gated);
+            self.silu_mul(gated, activated);
+            self.multiply_add(down, activated, y);
         }
     }
 

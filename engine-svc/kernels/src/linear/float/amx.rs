@@ -6,7 +6,7 @@
 //! Contract: see [`Tile`]; a panel is `[K / 2][48][2]` with K padded to whole tiles, the operand as
 //! [`operand`](super::operand) says, and the thread holds [`Tiles`](crate::amx::Tiles).
 
-use std::arch::x86_64::_mm512_load_ps;
+use std::arch::x86_64::*;
 
 use super::avx512::store;
 use super::operand::{TILE_BYTES, TILE_K};
@@ -104,21 +104,61 @@ unsafe fn two_groups(tile: &Tile) {
 /// As [`bf16_tile`].
 #[target_feature(enable = "avx512f")]
 unsafe fn store_group<const A: u8, const B: u8, const C: u8>(tile: &Tile, first: usize) {
-    #[repr(align(64))]
-    struct Sums([f32; ROWS * PANEL]);
-    let mut sums = Sums([0.0; _]);
-    let start = sums.0.as_mut_ptr().cast::<u8>();
-    const STRIDE: usize = PANEL * size_of::<f32>();
-    // SAFETY: the three tiles fill the sums, which then are read by vectors that lie in them.
+    let is_whole = tile.columns == PANEL && tile.rows - first >= ROWS;
+    let y = tile.y.wrapping_add(first * tile.y_stride);
+    // A tile whose rows straddle cache lines is slow to store.
+    let is_aligned =
+        [y.addr(), tile.y_stride * size_of::<f32>()].iter().all(|bytes| bytes.is_multiple_of(ROW_BYTES));
+    // SAFETY: whole tiles lie in the outputs; the rest is passed on.
     unsafe {
-        amx::store::<A>(start, STRIDE);
-        amx::store::<B>(start.add(ROW_BYTES), STRIDE);
-        amx::store::<C>(start.add(2 * ROW_BYTES), STRIDE);
-        for row in 0..ROWS.min(tile.rows - first) {
-            for vector in 0..PANEL / 16 {
-                let sum = _mm512_load_ps(start.add(row * STRIDE + vector * ROW_BYTES).cast());
-                store(tile, first + row, vector, sum);
+        if is_whole && is_aligned && tile.bias.is_null() && !tile.add {
+            store_tiles::<A, B, C>(y.cast(), tile.y_stride * size_of::<f32>());
+            return;
+        }
+        let mut sums = Sums([0.0; _]);
+        store_tiles::<A, B, C>(sums.0.as_mut_ptr().cast(), PANEL * size_of::<f32>());
+        if is_whole && tile.bias.is_null() && tile.add {
+            add_whole(&sums, y, tile.y_stride);
+            return;
+        }
+        for (row, sums) in sums.0.as_chunks::<PANEL>().0.iter().take(tile.rows - first).enumerate() {
+            for (vector, sums) in sums.as_chunks::<16>().0.iter().enumerate() {
+                store(tile, first + row, vector, _mm512_load_ps(sums.as_ptr()));
             }
         }
+    }
+}
+
+/// What three accumulators hold.
+#[repr(align(64))]
+struct Sums([f32; ROWS * PANEL]);
+
+/// # Safety
+/// 16 rows of 48 outputs, `stride` bytes apart, must be there to write.
+#[inline(always)]
+unsafe fn store_tiles<const A: u8, const B: u8, const C: u8>(to: *mut u8, stride: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        amx::store::<A>(to, stride);
+        amx::store::<B>(to.add(ROW_BYTES), stride);
+        amx::store::<C>(to.add(2 * ROW_BYTES), stride);
+    }
+}
+
+/// Adds the sums to 16 rows of 48 outputs.
+///
+/// # Safety
+/// Those must be there, `stride` elements apart.
+#[target_feature(enable = "avx512f")]
+unsafe fn add_whole(sums: &Sums, mut y: *mut f32, stride: usize) {
+    for sums in sums.0.as_chunks::<PANEL>().0 {
+        for (vector, sums) in sums.as_chunks::<16>().0.iter().enumerate() {
+            // SAFETY: the caller's promise; a chunk is a vector.
+            unsafe {
+                let to = y.wrapping_add(vector * 16);
+                _mm512_storeu_ps(to, _mm512_add_ps(_mm512_loadu_ps(to), _mm512_load_ps(sums.as_ptr())));
+            }
+        }
+        y = y.wrapping_add(stride);
     }
 }

@@ -28,33 +28,68 @@ pub(in crate::linear) fn tiled_row_bytes(k: usize) -> usize {
 
 /// Rounds rows of `k` activations.
 pub(in crate::linear) fn round_rows(pool: &Pool, x: &[f32], k: usize, out: &mut [u8]) {
-    let stride = row_bytes(k);
     let out = SharedMut::new(out);
-    for_rows(pool, x, k, |index, row| {
-        // SAFETY: each row is handed to one thread only.
-        let to: &mut [bf16] = bytemuck::cast_slice_mut(unsafe { out.slice(index * stride, stride) });
-        let (body, tail) = to.split_at_mut(k);
-        // SAFETY: only kernels of AVX512-BF16 take bf16 operands.
-        unsafe { round_to_bf16(row, body) };
-        tail.fill(bf16::ZERO);
-    });
+    // SAFETY: each row is handed to one thread only.
+    for_rows(pool, x, k, |index, row| unsafe { put_row(&out, k, index, 0, row) });
 }
 
 /// Rounds rows of `k` activations into tiles.
 pub(in crate::linear) fn tile_rows(pool: &Pool, x: &[f32], k: usize, out: &mut [u8]) {
-    let group_bytes = amx::ROWS * tiled_row_bytes(k);
     let out = SharedMut::new(out);
-    for_rows(pool, x, k, |index, row| {
-        let first = index / amx::ROWS * group_bytes + index % amx::ROWS * amx::ROW_BYTES;
-        for (tile, from) in row.chunks(TILE_K).enumerate() {
-            // SAFETY: each row of a tile is handed to one thread only.
-            let to = unsafe { out.slice(first + tile * TILE_BYTES, amx::ROW_BYTES) };
-            let (body, tail) = bytemuck::cast_slice_mut(to).split_at_mut(from.len());
-            // SAFETY: only machines with AVX512-BF16 have tiles.
-            unsafe { round_to_bf16(from, body) };
-            tail.fill(bf16::ZERO);
-        }
-    });
+    // SAFETY: each row of a tile is handed to one thread only.
+    for_rows(pool, x, k, |index, row| unsafe { put_tiled(&out, k, index, 0, row) });
+}
+
+/// Rounds activations `first..` of row `index`, and the padding after the last.
+///
+/// # Safety
+/// `out` must be rows of `k` activations, the machine have AVX512-BF16, and no one else have these columns.
+pub(in crate::linear) unsafe fn put_row(
+    out: &SharedMut<'_, u8>,
+    k: usize,
+    index: usize,
+    first: usize,
+    values: &[f32],
+) {
+    let bytes = values.len().next_multiple_of(2) * size_of::<bf16>();
+    // SAFETY: the caller's promise.
+    unsafe { round(values, out.slice(index * row_bytes(k) + first * size_of::<bf16>(), bytes)) };
+}
+
+/// As [`put_row`], for rows in tiles.
+///
+/// # Safety
+/// As [`put_row`].
+pub(in crate::linear) unsafe fn put_tiled(
+    out: &SharedMut<'_, u8>,
+    k: usize,
+    index: usize,
+    mut first: usize,
+    mut values: &[f32],
+) {
+    let row = index / amx::ROWS * amx::ROWS * tiled_row_bytes(k) + index % amx::ROWS * amx::ROW_BYTES;
+    while !values.is_empty() {
+        let place = first % TILE_K;
+        let (from, rest) = values.split_at(values.len().min(TILE_K - place));
+        // Only what comes last is padded: what lies beyond in this row of the tile may be another's.
+        let elements = if first + from.len() == k { TILE_K - place } else { from.len() };
+        let start = row + first / TILE_K * TILE_BYTES + place * size_of::<bf16>();
+        // SAFETY: the caller's promise.
+        unsafe { round(from, out.slice(start, elements * size_of::<bf16>())) };
+        first += from.len();
+        values = rest;
+    }
+}
+
+/// Rounds activations, and fills what is left with zeros.
+///
+/// # Safety
+/// The machine must have AVX512-BF16.
+unsafe fn round(from: &[f32], to: &mut [u8]) {
+    let (body, tail) = bytemuck::cast_slice_mut(to).split_at_mut(from.len());
+    // SAFETY: the caller's promise.
+    unsafe { round_to_bf16(from, body) };
+    tail.fill(bf16::ZERO);
 }
 
 fn for_rows(pool: &Pool, x: &[f32], k: usize, job: impl Fn(usize, &[f32]) + Sync) {

@@ -92,9 +92,7 @@ pub trait Ops {
         between: (&mut Self::Buffer, &mut Self::Buffer),
         y: &mut Self::Buffer,
     ) {
-        self.multiply(gate_up, x, between.0);
-        self.silu_mul(between.0, between.1);
-        self.multiply_add(down, between.1, y);
+        feed_gated_in_parts(self, gate_up, down, x, between, y);
     }
 
     /// `y += x·Wᵀ + b`, at the latest when `y` is normalized.
@@ -119,4 +117,18 @@ pub trait Ops {
 
     /// GELU exact, in place.
     fn gelu_erf(&mut self, x: &mut Self::Buffer);
+}
+
+/// [`Ops::feed_gated`] by the operations that it consists of.
+pub fn feed_gated_in_parts<D: Ops + ?Sized>(
+    ops: &mut D,
+    gate_up: &D::Linear,
+    down: &D::Linear,
+    x: &D::Buffer,
+    (gated, activated): (&mut D::Buffer, &mut D::Buffer),
+    y: &mut D::Buffer,
+) {
+    ops.multiply(gate_up, x, gated);
+    ops.silu_mul(gated, activated);
+    ops.multiply_add(down, activated, y);
 }

@@ -33,13 +33,13 @@ impl Observer for Rounds {
 async fn live(flags: &[&str]) -> Vec<Output> {
     let engine = Engine::start("e", forwards_of(FORWARD_MS)).await;
     let scheduler = Scheduler::start(&[engine.addr], flags).await;
-    let ask = |seed| {
+    let send = |seed| {
         let mut client = scheduler.client();
         tokio::spawn(async move { collect(client.generate(ask(NEW_TOKENS, seed)).await?.into_inner()).await })
     };
-    let mut streams = vec![ask(0)];
+    let mut streams = vec![send(0)];
     until("the first is active", async || (scheduler.active().await == 1).then_some(())).await;
-    streams.extend((1..REQUESTS).map(ask));
+    streams.extend((1..REQUESTS).map(send));
     let mut outputs = Vec::new();
     for stream in streams {
         outputs.push(stream.await.unwrap().unwrap());

@@ -1,4 +1,5 @@
-//! A whole SmolLM2-135M forward, kernel by kernel: how much of it is linears.
+//! A whole SmolLM2-135M forward, kernel by kernel: how much of it is linears, the activation between gate, up and down
+//! included.
 
 use firstlight_kernels::attention::{AttentionPlan, AttentionShape, Sequence};
 use firstlight_kernels::kv::{BLOCK_TOKENS, KvLayout, KvPool, KvSlot, KvType};

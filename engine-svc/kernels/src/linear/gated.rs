@@ -32,14 +32,8 @@ impl GatedLinear {
     where
         F: Fn(usize, &mut [f32]) + Sync,
     {
-        let shape = (2 * padded(features), k);
-        let both =
-            PackedLinear::pack(pool, format, shape, spread(bias, features).as_deref(), |index, row| {
-                match source(index, features) {
-                    Some(index) => fill(index, row),
-                    None => row.fill(0.0),
-                }
-            });
+        let (bias, fill) = (spread(bias, features), with_padding(features, fill));
+        let both = PackedLinear::pack(pool, format, (2 * padded(features), k), bias.as_deref(), fill);
         GatedLinear { features, both }
     }
 
@@ -57,15 +51,8 @@ impl GatedLinear {
     where
         F: Fn(usize, &mut [u8]) + Sync,
     {
-        let shape = (2 * padded(features), k);
-        let bias = spread(bias, features);
-        let both =
-            PackedLinear::pack_blocks(pool, format, shape, bias.as_deref(), |index, row| {
-                match source(index, features) {
-                    Some(index) => fill(index, row),
-                    None => row.fill(0),
-                }
-            });
+        let (bias, fill) = (spread(bias, features), with_padding(features, fill));
+        let both = PackedLinear::pack_blocks(pool, format, (2 * padded(features), k), bias.as_deref(), fill);
         GatedLinear { features, both }
     }
 
@@ -108,7 +95,8 @@ impl GatedLinear {
     pub fn feed(&self, pool: &Pool, x: &[f32], down: &PackedLinear, between: &mut [f32], y: &mut [f32]) {
         let features = self.features;
         assert_eq!(down.inputs(), features, "inputs of what follows the activation");
-        let (against, operand) = (down.against(pool), down.against(pool).kernel.operand);
+        let against = down.against(pool);
+        let operand = against.kernel.operand;
         if !operand.takes_columns() {
             self.forward(pool, x, between);
             return down.forward(pool, between, y, Write::Add);
@@ -165,6 +153,17 @@ fn padded(features: usize) -> usize {
 fn source(index: usize, features: usize) -> Option<usize> {
     let (half, place) = (index / padded(features), index % padded(features));
     (place < features).then_some(half * features + place)
+}
+
+/// Writes the rows of both with their padding, zeros.
+fn with_padding<T: Copy + Default>(
+    features: usize,
+    fill: impl Fn(usize, &mut [T]) + Sync,
+) -> impl Fn(usize, &mut [T]) + Sync {
+    move |index, row| match source(index, features) {
+        Some(index) => fill(index, row),
+        None => row.fill(T::default()),
+    }
 }
 
 /// A bias with the padding of the rows.

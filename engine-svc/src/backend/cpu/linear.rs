@@ -76,9 +76,10 @@ impl Packing {
 
     fn format(&self, weight: Weight) -> WeightFormat {
         match (self.options.quantize, weight) {
-            (None, _) | (Some(_), Weight::PositionEmbedding) => self.options.dtype.weight_format(),
             // Attention scores multiply what is lost in queries and keys: in 8 bits, half of all that int8 costs.
-            (Some(Quantize::Int8), Weight::Layer(_, LayerWeight::Query)) => {
+            (None, _)
+            | (Some(_), Weight::PositionEmbedding)
+            | (Some(Quantize::Int8), Weight::Layer(_, LayerWeight::Query)) => {
                 self.options.dtype.weight_format()
             }
             (Some(Quantize::Int4), Weight::Layer(..)) => WeightFormat::INT4,

@@ -17,7 +17,7 @@ use super::linear::{Linear, Packing};
 use super::step::Step;
 use crate::backend::Chunk;
 use crate::backend::options::CpuOptions;
-use crate::model::ops::{Ops, Role};
+use crate::model::ops::{Ops, Role, feed_gated_in_parts};
 use crate::weights::config::Norm;
 use crate::weights::{Matrix, Weight};
 
@@ -189,17 +189,16 @@ impl Ops for CpuOps {
         gate_up: &Linear,
         down: &Linear,
         x: &Activations,
-        (gated, activated): (&mut Activations, &mut Activations),
+        between: (&mut Activations, &mut Activations),
         y: &mut Activations,
     ) {
         if let (Linear::Gated(gate_up), Linear::Packed(down)) = (gate_up, down) {
+            let (_, activated) = between;
             activated.set_rows(x.rows);
             y.set_rows(x.rows);
             gate_up.feed(&self.pool, x.as_slice(), down, activated.as_mut_slice(), y.as_mut_slice());
         } else {
-            self.multiply(gate_up, x, gated);
-            self.silu_mul(gated, activated);
-            self.multiply_add(down, activated, y);
+            feed_gated_in_parts(self, gate_up, down, x, between, y);
         }
     }
 

@@ -83,10 +83,16 @@ impl Encoding {
     /// # Panics
     /// If the format has no blocks.
     fn of(format: WeightFormat) -> Encoding {
+        Encoding::numbered(Encoding::number(format))
+    }
+
+    /// # Panics
+    /// If the format has no blocks.
+    fn number(format: WeightFormat) -> u8 {
         match format {
-            WeightFormat::Q8_0 => Encoding::numbered(Q8_0),
-            WeightFormat::Q4_0 => Encoding::numbered(Q4_0),
-            WeightFormat::Q4_1 => Encoding::numbered(Q4_1),
+            WeightFormat::Q8_0 => Q8_0,
+            WeightFormat::Q4_0 => Q4_0,
+            WeightFormat::Q4_1 => Q4_1,
             WeightFormat::F32 | WeightFormat::Bf16 => panic!("{format:?} has no blocks"),
         }
     }
@@ -96,14 +102,6 @@ impl Encoding {
             Q8_0 => Encoding { format: WeightFormat::Q8_0, bits: 8, minimum: false },
             Q4_0 => Encoding { format: WeightFormat::Q4_0, bits: 4, minimum: false },
             _ => Encoding { format: WeightFormat::Q4_1, bits: 4, minimum: true },
-        }
-    }
-
-    const fn number(self) -> u8 {
-        match self.format {
-            WeightFormat::Q8_0 => Q8_0,
-            WeightFormat::Q4_0 => Q4_0,
-            _ => Q4_1,
         }
     }
 
@@ -215,20 +213,15 @@ impl BlockPanels {
 
     /// The kernel for these weights.
     pub(super) fn kernel(&self, isa: Isa) -> Kernel {
-        let number = usize::from(self.encoding.number());
-        match isa {
-            Isa::Portable => {
-                Kernel { max_rows: 1, operand: Operand::Blocks, compute: portable::KERNELS[number] }
-            }
+        let (max_rows, kernels) = match isa {
+            Isa::Portable => (1, portable::KERNELS),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => Kernel { max_rows: 4, operand: Operand::Blocks, compute: avx2::KERNELS[number] },
+            Isa::Avx2 => (4, avx2::KERNELS),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => Kernel {
-                max_rows: avx512::MAX_ROWS,
-                operand: Operand::Blocks,
-                compute: avx512::KERNELS[number],
-            },
-        }
+            Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => (avx512::MAX_ROWS, avx512::KERNELS),
+        };
+        let compute = kernels[usize::from(Encoding::number(self.format()))];
+        Kernel { max_rows, operand: Operand::Blocks, compute }
     }
 
     /// Reads back row `index` as floats; `out` may be shorter than the padded row.

@@ -7,14 +7,16 @@
 //! [`operand`](super::operand) says, and the thread holds [`Tiles`](crate::amx::Tiles).
 
 use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
 
 use super::avx512::store;
 use super::operand::{TILE_BYTES, TILE_K};
 use crate::amx::{self, ROW_BYTES, ROWS};
-use crate::linear::tile::{PANEL, Tile};
+use crate::linear::tile::{self, PANEL, Tile};
 
 /// The most rows of a tile of outputs.
 pub(super) const MAX_ROWS: usize = 2 * ROWS;
+const _: () = assert!(MAX_ROWS <= tile::MAX_ROWS);
 
 /// From one row of weights to the next: a pair for each output.
 const WEIGHT_STRIDE: usize = PANEL * 4;
@@ -107,18 +109,19 @@ unsafe fn store_group<const A: u8, const B: u8, const C: u8>(tile: &Tile, first:
     let is_whole = tile.columns == PANEL && tile.rows - first >= ROWS;
     let y = tile.y.wrapping_add(first * tile.y_stride);
     // A tile whose rows straddle cache lines is slow to store.
-    let is_aligned =
-        [y.addr(), tile.y_stride * size_of::<f32>()].iter().all(|bytes| bytes.is_multiple_of(ROW_BYTES));
-    // SAFETY: whole tiles lie in the outputs; the rest is passed on.
+    let stride = tile.y_stride * size_of::<f32>();
+    let is_aligned = y.addr().is_multiple_of(ROW_BYTES) && stride.is_multiple_of(ROW_BYTES);
+    // SAFETY: whole tiles lie in the outputs, three of them fill the sums; the rest is passed on.
     unsafe {
         if is_whole && is_aligned && tile.bias.is_null() && !tile.add {
-            store_tiles::<A, B, C>(y.cast(), tile.y_stride * size_of::<f32>());
+            store_tiles::<A, B, C>(y.cast(), stride);
             return;
         }
-        let mut sums = Sums([0.0; _]);
-        store_tiles::<A, B, C>(sums.0.as_mut_ptr().cast(), PANEL * size_of::<f32>());
+        let mut sums = MaybeUninit::<Sums>::uninit();
+        store_tiles::<A, B, C>(sums.as_mut_ptr().cast(), PANEL * size_of::<f32>());
+        let sums = sums.assume_init_ref();
         if is_whole && tile.bias.is_null() && tile.add {
-            add_whole(&sums, y, tile.y_stride);
+            add_whole(sums, y, tile.y_stride);
             return;
         }
         for (row, sums) in sums.0.as_chunks::<PANEL>().0.iter().take(tile.rows - first).enumerate() {

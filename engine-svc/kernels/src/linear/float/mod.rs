@@ -135,12 +135,9 @@ impl<T: Weight> Panels<T> {
 
 /// Writes up to 48 rows of `k` floats into a zeroed panel.
 fn interleave<T: Weight>(rows: &[f32], k: usize, panel: &mut [T]) {
-    for (group, out) in panel.chunks_exact_mut(PANEL * T::GROUP).enumerate() {
+    for (group, out) in panel.chunks_exact_mut(PANEL * T::GROUP).take(k.div_ceil(T::GROUP)).enumerate() {
         let from = group * T::GROUP;
-        let len = T::GROUP.min(k.saturating_sub(from));
-        if len == 0 {
-            break;
-        }
+        let len = T::GROUP.min(k - from);
         for (row, out) in rows.chunks_exact(k).zip(out.chunks_exact_mut(T::GROUP)) {
             for (value, out) in row[from..from + len].iter().zip(out) {
                 *out = T::from_f32(*value);

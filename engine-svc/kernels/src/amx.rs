@@ -46,35 +46,43 @@ fn request() -> bool {
     false
 }
 
-/// This thread's eight tiles, of full size while it is held. Their contents are gone afterwards, and what the
-/// system saves with the thread is small again.
+/// This thread's eight tiles, shaped as configured while it is held. Their contents are gone afterwards, and what
+/// the system saves with the thread is small again.
 pub(crate) struct Tiles(PhantomData<*const ()>);
 
 impl Tiles {
     /// # Safety
     /// Tiles must be [`permitted`], and this thread must hold none.
-    pub(crate) unsafe fn configure() -> Tiles {
+    pub(crate) unsafe fn configure(shapes: &'static Shapes) -> Tiles {
         // SAFETY: reads 64 bytes; the caller's promise.
-        unsafe { asm!("ldtilecfg [{}]", in(reg) &FULL, options(nostack, preserves_flags, readonly)) };
+        unsafe { asm!("ldtilecfg [{}]", in(reg) shapes, options(nostack, preserves_flags, readonly)) };
         Tiles(PhantomData)
     }
 }
 
-/// Palette 1, then from byte 16 the bytes of a row of each tile, from byte 48 its rows.
+/// What the eight tiles hold: palette 1, then from byte 16 the bytes of a row of each, from byte 48 its rows.
 #[repr(align(64))]
-struct Configuration(#[expect(dead_code, reason = "read by the processor")] [u8; 64]);
+pub(crate) struct Shapes(#[expect(dead_code, reason = "read by the processor")] [u8; 64]);
 
-static FULL: Configuration = {
-    let mut bytes = [0; 64];
-    bytes[0] = 1;
-    let mut tile = 0;
-    while tile < 8 {
-        bytes[16 + 2 * tile] = ROW_BYTES as u8;
-        bytes[48 + tile] = ROWS as u8;
-        tile += 1;
+impl Shapes {
+    /// All of full size.
+    pub(crate) const FULL: Shapes = Shapes::new([(ROWS, ROW_BYTES); 8]);
+
+    /// The rows of each, and the bytes of a row.
+    pub(crate) const fn new(shapes: [(usize, usize); 8]) -> Shapes {
+        let mut bytes = [0; 64];
+        bytes[0] = 1;
+        let mut tile = 0;
+        while tile < 8 {
+            let (rows, row_bytes) = shapes[tile];
+            assert!(rows <= ROWS && row_bytes <= ROW_BYTES, "larger than a tile");
+            bytes[16 + 2 * tile] = row_bytes as u8;
+            bytes[48 + tile] = rows as u8;
+            tile += 1;
+        }
+        Shapes(bytes)
     }
-    Configuration(bytes)
-};
+}
 
 impl Drop for Tiles {
     fn drop(&mut self) {
@@ -149,7 +157,7 @@ mod tests {
         let mut c = [f32::NAN; 256];
         // SAFETY: permitted, and each tile lies in its array.
         unsafe {
-            let _tiles = Tiles::configure();
+            let _tiles = Tiles::configure(&Shapes::FULL);
             zero::<0>();
             load::<6>(a.as_ptr().cast(), ROW_BYTES);
             load::<7>(b.as_ptr().cast(), ROW_BYTES);

@@ -26,4 +26,6 @@ pub mod norm;
 pub mod pool;
 mod prefetch;
 pub mod rope;
+#[cfg(target_arch = "x86_64")]
+mod rounding;
 pub mod rows;

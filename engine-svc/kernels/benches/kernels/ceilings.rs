@@ -14,6 +14,8 @@ use crate::stopwatch::median;
 pub struct Ceilings {
     pub f32: f64,
     pub bf16: f64,
+    /// bf16 in the tiles of AMX.
+    pub tiles: f64,
     pub int8: f64,
     /// From memory; what stays in a shared cache can be read faster.
     pub read: f64,
@@ -22,13 +24,13 @@ pub struct Ceilings {
 pub fn measure(pool: &Pool) -> Ceilings {
     let read = read_rate(pool);
     let dispatch = median(10_001, || pool.run(|_| {}));
-    let [f32, bf16, int8] = arithmetic(pool);
+    let [f32, bf16, tiles, int8] = arithmetic(pool);
     println!(
-        "ceilings: f32 {f32:.0} GFLOP/s, bf16 {bf16:.0} GFLOP/s, int8 {int8:.0} GOP/s, \
-         read {read:.1} GB/s, dispatch {:.2} µs",
+        "ceilings: f32 {f32:.0} GFLOP/s, bf16 {bf16:.0} GFLOP/s, in tiles {tiles:.0} GFLOP/s, \
+         int8 {int8:.0} GOP/s, read {read:.1} GB/s, dispatch {:.2} µs",
         dispatch * 1e6
     );
-    Ceilings { f32, bf16, int8, read }
+    Ceilings { f32, bf16, tiles, int8, read }
 }
 
 fn read_rate(pool: &Pool) -> f64 {
@@ -63,7 +65,7 @@ fn fetch_ahead(chunk: &[u64]) {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn arithmetic(pool: &Pool) -> [f64; 3] {
+fn arithmetic(pool: &Pool) -> [f64; 4] {
     const TURNS: usize = 2_000_000;
     let rate = |isa: Isa, operations: usize, work: unsafe fn(usize)| {
         if !isa.is_available() {
@@ -77,19 +79,20 @@ fn arithmetic(pool: &Pool) -> [f64; 3] {
     [
         avx2.max(rate(Isa::Avx512, 32, peak::f32_avx512)),
         rate(Isa::Avx512Bf16, 64, peak::bf16_avx512),
+        rate(Isa::Amx, 64, peak::bf16_amx),
         rate(Isa::Avx512, 128, peak::int8_avx512),
     ]
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn arithmetic(_pool: &Pool) -> [f64; 3] {
-    [f64::NAN; 3]
+fn arithmetic(_pool: &Pool) -> [f64; 4] {
+    [f64::NAN; 4]
 }
 
-/// Loops of sixteen independent multiply-adds on registers.
+/// Loops of sixteen independent multiply-adds of vectors on registers, or as much work in tiles.
 #[cfg(target_arch = "x86_64")]
 mod peak {
-    use std::arch::x86_64::*;
+    use std::arch::{asm, x86_64::*};
     use std::hint::black_box;
 
     #[target_feature(enable = "avx2,fma")]
@@ -126,6 +129,33 @@ mod peak {
             }
         }
         black_box(sums);
+    }
+
+    /// # Safety
+    /// The system must permit tiles, of which the thread must hold none.
+    pub unsafe fn bf16_amx(turns: usize) {
+        // Palette 1, eight tiles of 16 rows of 64 bytes.
+        let mut shapes = [0u8; 64];
+        shapes[0] = 1;
+        shapes[16..32].copy_from_slice(&[64, 0].repeat(8));
+        shapes[48..56].fill(16);
+        // A product of tiles does what 256 of vectors do; six of them can go on at a time.
+        let turns = turns * 16 / 256 / 6;
+        // SAFETY: the shapes are valid; the rest is the caller's promise.
+        unsafe {
+            asm!("ldtilecfg [{}]", "tilezero tmm6", "tilezero tmm7", in(reg) &raw const shapes);
+            for _ in 0..turns {
+                asm!(
+                    "tdpbf16ps tmm0, tmm6, tmm7",
+                    "tdpbf16ps tmm1, tmm6, tmm7",
+                    "tdpbf16ps tmm2, tmm6, tmm7",
+                    "tdpbf16ps tmm3, tmm6, tmm7",
+                    "tdpbf16ps tmm4, tmm6, tmm7",
+                    "tdpbf16ps tmm5, tmm6, tmm7",
+                );
+            }
+            asm!("tilerelease");
+        }
     }
 
     #[target_feature(enable = "avx512f,avx512vnni")]

@@ -30,7 +30,7 @@ pub fn dummy_row(index: usize, row: &mut [f32]) {
 pub fn print(pool: &Pool, ceilings: &Ceilings, filter: &str) {
     let formats = [
         (WeightFormat::F32, ceilings.f32),
-        (WeightFormat::Bf16, ceilings.bf16.max(ceilings.f32)),
+        (WeightFormat::Bf16, ceilings.tiles.max(ceilings.bf16).max(ceilings.f32)),
         (WeightFormat::Q8_0, ceilings.int8),
         (WeightFormat::Q4_0, ceilings.int8),
         (WeightFormat::Q4_1, ceilings.int8),

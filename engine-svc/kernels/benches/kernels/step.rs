@@ -10,7 +10,7 @@ use firstlight_kernels::rope::{Rope, RopePairing, inverse_frequencies};
 use firstlight_kernels::rows::{Heads, Rows};
 
 use crate::linears::{LAYER, LAYERS, VOCABULARY, dummy, dummy_row};
-use crate::stopwatch::median;
+use crate::stopwatch::{Laps, median};
 
 const HIDDEN: usize = 576;
 const HEADS: usize = 9;
@@ -33,18 +33,22 @@ const CASES: [(usize, usize, usize); 8] = [
 
 pub fn print(pool: &Pool, filter: &str) {
     for format in [WeightFormat::Bf16, WeightFormat::Q8_0, WeightFormat::Q4_1] {
-        let name = format!("step {format:?}");
-        if name.contains(filter) {
-            print_format(pool, format, &name);
+        let name = |(sequences, rows, last): (usize, usize, usize)| {
+            format!("step {format:?} {sequences} × {rows} rows, context {:>4}", last + 1)
+        };
+        let cases = CASES.map(|case| (name(case), case));
+        let cases: Vec<_> = cases.into_iter().filter(|(name, _)| name.contains(filter)).collect();
+        if !cases.is_empty() {
+            print_format(pool, format, cases);
         }
     }
 }
 
-fn print_format(pool: &Pool, format: WeightFormat, name: &str) {
+fn print_format(pool: &Pool, format: WeightFormat, cases: Vec<(String, (usize, usize, usize))>) {
     let layers: Vec<Layer> = (0..LAYERS).map(|_| Layer::dummy(pool, format)).collect();
     let head = dummy(pool, format, (VOCABULARY, HIDDEN));
     let rope = Rope::new(RopePairing::Interleaved, &inverse_frequencies(1e5, HEAD_DIM), 8192);
-    for (sequences, rows, last) in CASES {
+    for (name, (sequences, rows, last)) in cases {
         let blocks = (last + 1).div_ceil(BLOCK_TOKENS);
         let mut kv = KvPool::new(KvLayout {
             layers: LAYERS,
@@ -68,18 +72,23 @@ fn print_format(pool: &Pool, format: WeightFormat, name: &str) {
             .collect();
         let mut step = Step::new(pool, &layers, &head, &rope, &sequences);
         let runs = if step.rows <= 16 { 21 } else { 7 };
-        let whole = median(runs, || step.run(&mut kv, true, true));
-        let linears = median(runs, || step.run(&mut kv, true, false));
-        let attention = whole - median(runs, || step.run_without_attention(&mut kv));
+        let mut parts = Laps::new();
+        let whole = median(runs, || step.run(&mut kv, &mut parts));
+        let [norms, linears, places, attention] = parts.shares().map(|share| 100.0 * share);
         println!(
-            "{name} {} × {rows} rows, context {:>4}: {:>7.2} ms, linears {:.0} %, attention {:.0} %",
-            sequences.len(),
-            last + 1,
+            "{name}: {:>7.2} ms, linears {linears:.0} %, attention {attention:.0} %, \
+             norms {norms:.0} %, RoPE and storing {places:.0} %",
             whole * 1e3,
-            100.0 * linears / whole,
-            100.0 * attention / whole,
         );
     }
+}
+
+/// Parts of a forward.
+enum Part {
+    Norms,
+    Linears,
+    Places,
+    Attention,
 }
 
 struct Layer {
@@ -149,50 +158,44 @@ impl<'a> Step<'a> {
         }
     }
 
-    fn run_without_attention(&mut self, kv: &mut KvPool) {
-        let sequences = std::mem::take(&mut self.sequences);
-        self.run(kv, true, true);
-        self.sequences = sequences;
-    }
-
-    /// One forward; `linears` and `rest` say which part of it to compute.
-    fn run(&mut self, kv: &mut KvPool, linears: bool, rest: bool) {
+    /// One forward.
+    fn run(&mut self, kv: &mut KvPool, laps: &mut Laps<4>) {
         let pool = self.pool;
         let shape = AttentionShape { heads: HEADS, scale: 0.125 };
         let plan = AttentionPlan::new(pool, kv.layout(), shape, self.sequences);
         self.hidden.fill(0.1);
-        let linear = |linear: &PackedLinear, x: &[f32], y: &mut [f32], write: Write| {
-            if linears {
-                linear.forward(pool, x, y, write);
-            }
-        };
+        laps.start();
         for (index, Layer { qkv, output, gate_up, down }) in self.layers.iter().enumerate() {
-            if rest {
-                rms_norm(pool, &self.hidden, &self.weight, 1e-5, &mut self.normed);
-            }
-            linear(qkv, &self.normed, &mut self.qkv, Write::Set);
-            if rest {
-                let heads = Heads { stride: QKV, first: 0, count: HEADS + KV_HEADS, dim: HEAD_DIM };
-                self.rope.apply(pool, &mut self.qkv, heads, &self.positions);
-                let columns = |from: usize, heads: usize| {
-                    Rows::columns(&self.qkv, QKV, from * HEAD_DIM..(from + heads) * HEAD_DIM)
-                };
-                let (keys, values) = (columns(HEADS, KV_HEADS), columns(HEADS + KV_HEADS, KV_HEADS));
-                kv.append(pool, index, &self.slots, keys, values);
-                plan.run(pool, kv, index, columns(0, HEADS), &mut self.attended);
-            }
-            linear(output, &self.attended, &mut self.hidden, Write::Add);
-            if rest {
-                rms_norm(pool, &self.hidden, &self.weight, 1e-5, &mut self.normed);
-            }
-            if linears {
-                gate_up.feed(pool, &self.normed, down, &mut self.features, &mut self.hidden);
-            }
+            rms_norm(pool, &self.hidden, &self.weight, 1e-5, &mut self.normed);
+            laps.end(Part::Norms as usize);
+            qkv.forward(pool, &self.normed, &mut self.qkv, Write::Set);
+            laps.end(Part::Linears as usize);
+            let heads = Heads { stride: QKV, first: 0, count: HEADS + KV_HEADS, dim: HEAD_DIM };
+            self.rope.apply(pool, &mut self.qkv, heads, &self.positions);
+            let columns = |from: usize, heads: usize| {
+                Rows::columns(&self.qkv, QKV, from * HEAD_DIM..(from + heads) * HEAD_DIM)
+            };
+            kv.append(
+                pool,
+                index,
+                &self.slots,
+                columns(HEADS, KV_HEADS),
+                columns(HEADS + KV_HEADS, KV_HEADS),
+            );
+            laps.end(Part::Places as usize);
+            plan.run(pool, kv, index, columns(0, HEADS), &mut self.attended);
+            laps.end(Part::Attention as usize);
+            output.forward(pool, &self.attended, &mut self.hidden, Write::Add);
+            laps.end(Part::Linears as usize);
+            rms_norm(pool, &self.hidden, &self.weight, 1e-5, &mut self.normed);
+            laps.end(Part::Norms as usize);
+            gate_up.feed(pool, &self.normed, down, &mut self.features, &mut self.hidden);
+            laps.end(Part::Linears as usize);
         }
         let sampled = self.logits.len() / VOCABULARY * HIDDEN;
-        if rest {
-            rms_norm(pool, &self.hidden, &self.weight, 1e-5, &mut self.normed);
-        }
-        linear(self.head, &self.normed[..sampled], &mut self.logits, Write::Set);
+        rms_norm(pool, &self.hidden, &self.weight, 1e-5, &mut self.normed);
+        laps.end(Part::Norms as usize);
+        self.head.forward(pool, &self.normed[..sampled], &mut self.logits, Write::Set);
+        laps.end(Part::Linears as usize);
     }
 }

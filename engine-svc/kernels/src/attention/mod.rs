@@ -2,8 +2,9 @@
 //!
 //! * [`AttentionPlan`]: which work there is this forward, made once and run for every layer
 //! * `item`: one piece of work, a few query rows of one KV head against a run of tiles
+//! * `vectors`, with `product` and `avx512`: an item in vectors
+//! * `tiles`: an item in the tiles of AMX
 //! * `softmax`: the state that tiles are merged into
-//! * `product`, `avx512`: the inner products, and which kernel computes them
 //!
 //! Keys are reduced in tiles of [`TILE_TOKENS`] at absolute positions. Within a tile tokens are
 //! summed in ascending order; tiles are merged in ascending order. A query's bits therefore depend
@@ -15,19 +16,25 @@ mod avx512;
 mod item;
 mod product;
 mod softmax;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
+mod vectors;
 
 use crate::disjoint::SharedMut;
 use crate::isa::Isa;
-use crate::kv::{BLOCK_TOKENS, KvData, KvLayout, KvPool};
+use crate::kv::{BLOCK_TOKENS, KvData, KvLayout, KvPool, KvType};
 use crate::pool::Pool;
 use crate::rows::Rows;
-use item::{Item, Workspace};
+use item::{Inputs, Item, Kernel};
 use softmax::State;
+#[cfg(target_arch = "x86_64")]
+use tiles::Tiles;
+use vectors::Vectors;
 
 /// Tokens of a KV tile: eight blocks.
 pub const TILE_TOKENS: usize = 8 * BLOCK_TOKENS;
 
-/// Queries (rows times the heads that share a KV head) worked on together.
+/// Queries (rows times the heads that share a KV head) that vectors work on together.
 const QUERIES_PER_ITEM: usize = 32;
 
 /// Below this many multiplications a second thread is not woken.
@@ -73,6 +80,7 @@ pub struct AttentionPlan<'a> {
     splits: Vec<Split>,
     partials: usize,
     threads: usize,
+    isa: Isa,
 }
 
 /// Items that each hold one tile of the same queries, to be merged.
@@ -110,6 +118,7 @@ impl<'a> AttentionPlan<'a> {
             splits: Vec::new(),
             partials: 0,
             threads: pool.threads(),
+            isa: pool.isa(),
         };
         for (index, sequence) in sequences.iter().enumerate() {
             let blocks = (sequence.first_position + sequence.rows).div_ceil(BLOCK_TOKENS);
@@ -121,9 +130,9 @@ impl<'a> AttentionPlan<'a> {
             for &block in sequence.blocks() {
                 assert!((block as usize) < layout.blocks, "block {block} of {}", layout.blocks);
             }
-            let step = (QUERIES_PER_ITEM / group).max(1);
-            for row in (0..sequence.rows).step_by(step) {
-                let rows = step.min(sequence.rows - row);
+            let mut row = 0;
+            while row < sequence.rows {
+                let rows = plan.rows_together(sequence.first_position + row).min(sequence.rows - row);
                 let tiles = (sequence.first_position + row + rows).div_ceil(TILE_TOKENS);
                 plan.items.extend((0..layout.kv_heads).map(|kv_head| Item {
                     sequence: index,
@@ -133,10 +142,37 @@ impl<'a> AttentionPlan<'a> {
                     tiles: (0, tiles),
                     partial: None,
                 }));
+                row += rows;
             }
         }
         plan.split_long_items();
         plan
+    }
+
+    /// Whether queries and probabilities are rounded to bf16 before they are multiplied.
+    pub fn rounds(&self) -> bool {
+        self.in_tiles()
+    }
+
+    /// Whether items are computed in the tiles of AMX: only whole tiles of a head are multiplied there.
+    #[cfg(target_arch = "x86_64")]
+    fn in_tiles(&self) -> bool {
+        let KvLayout { kv_type, head_dim, .. } = self.layout;
+        self.isa == Isa::Amx && kv_type == KvType::Bf16 && head_dim.is_multiple_of(tiles::HEAD_STEP)
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn in_tiles(&self) -> bool {
+        false
+    }
+
+    /// Rows of one item that begins at this position.
+    fn rows_together(&self, position: usize) -> usize {
+        if self.in_tiles() {
+            BLOCK_TOKENS - position % BLOCK_TOKENS
+        } else {
+            (QUERIES_PER_ITEM / self.group()).max(1)
+        }
     }
 
     /// Replaces items that would keep one thread busy while others idle by one item per tile.
@@ -167,10 +203,15 @@ impl<'a> AttentionPlan<'a> {
     /// Rows that belong to no sequence are left as they are.
     ///
     /// # Panics
-    /// If the pool's layout is not the one planned for, or a sequence's rows are not in both buffers.
+    /// If the pools are not those planned for, or a sequence's rows are not in both buffers.
     pub fn run(&self, pool: &Pool, kv: &KvPool, layer: usize, q: Rows<'_>, out: &mut [f32]) {
         let width = self.shape.heads * self.layout.head_dim;
-        assert_eq!(*kv.layout(), self.layout, "the pool differs from the planned one");
+        assert_eq!(*kv.layout(), self.layout, "the KV pool differs from the planned one");
+        let (isa, threads) = (pool.isa(), pool.threads());
+        assert!(
+            isa == self.isa && threads == self.threads,
+            "{threads} threads with {isa} were not planned for"
+        );
         assert!(layer < self.layout.layers, "layer {layer} of {}", self.layout.layers);
         assert_eq!(q.width(), width, "query width");
         let mut next = 0;
@@ -180,82 +221,84 @@ impl<'a> AttentionPlan<'a> {
         }
         assert!(next <= q.len() && next * width <= out.len(), "{next} rows in shorter buffers");
 
-        let state_len = State::len(&self.layout);
-        let workspace_len = Workspace::len(&self.layout, self.queries_per_item());
-        let floats = self.partials * state_len + self.threads * workspace_len;
-        let inputs = Inputs { plan: self, isa: pool.isa(), layer, q };
-        pool.with_scratch(floats * size_of::<f32>(), |scratch| {
-            let scratch: &mut [f32] = bytemuck::cast_slice_mut(scratch);
-            let (partials, workspaces) = scratch.split_at_mut(self.partials * state_len);
-            match kv.data() {
-                KvData::F32(data) => inputs.attend(pool, &data[..], partials, workspaces, out),
-                KvData::Bf16(data) => inputs.attend(pool, &data[..], partials, workspaces, out),
+        match kv.data() {
+            KvData::F32(data) => self.attend(pool, &Vectors(Inputs { plan: self, layer, q, data }), out),
+            #[cfg(target_arch = "x86_64")]
+            KvData::Bf16(data) if self.in_tiles() => {
+                self.attend(pool, &Tiles(Inputs { plan: self, layer, q, data }), out);
             }
-        });
+            KvData::Bf16(data) => self.attend(pool, &Vectors(Inputs { plan: self, layer, q, data }), out),
+        }
     }
 
-    fn queries_per_item(&self) -> usize {
-        self.items.iter().map(|item| item.rows).max().unwrap_or(0) * self.group()
+    /// Floats that each thread needs for an item, whole cache lines.
+    fn workspace_len(&self) -> usize {
+        let queries = self.items.iter().map(|item| item.rows).max().unwrap_or(0) * self.group();
+        #[cfg(target_arch = "x86_64")]
+        if self.in_tiles() {
+            return tiles::workspace_len(&self.layout, queries);
+        }
+        vectors::workspace_len(&self.layout, queries).next_multiple_of(16)
     }
 
     fn group(&self) -> usize {
         self.shape.heads / self.layout.kv_heads
     }
-}
 
-/// What every item of one run reads.
-struct Inputs<'a> {
-    plan: &'a AttentionPlan<'a>,
-    isa: Isa,
-    layer: usize,
-    q: Rows<'a>,
-}
+    fn attend<K: Kernel>(&self, pool: &Pool, kernel: &K, out: &mut [f32]) {
+        let (state_len, workspace_len) = (State::len(&self.layout), self.workspace_len());
+        let floats = self.partials * state_len + self.threads * workspace_len;
+        pool.with_scratch(floats * size_of::<f32>(), |scratch| {
+            let scratch: &mut [f32] = bytemuck::cast_slice_mut(scratch);
+            let (workspaces, partials) = scratch.split_at_mut(self.threads * workspace_len);
+            let (out, partials) = (SharedMut::new(out), SharedMut::new(partials));
+            self.compute(pool, kernel, &SharedMut::new(workspaces), &partials, &out);
+            self.merge(pool, &partials, &out);
+        });
+    }
 
-impl Inputs<'_> {
-    fn attend<T: product::Element>(
+    /// Computes every item, those of splits into their partials.
+    fn compute<K: Kernel>(
         &self,
         pool: &Pool,
-        data: &[T],
-        partials: &mut [f32],
-        workspaces: &mut [f32],
-        out: &mut [f32],
+        kernel: &K,
+        workspaces: &SharedMut<'_, f32>,
+        partials: &SharedMut<'_, f32>,
+        out: &SharedMut<'_, f32>,
     ) {
-        let plan = self.plan;
-        let state_len = State::len(&plan.layout);
-        let workspace_len = Workspace::len(&plan.layout, plan.queries_per_item());
-        let out = SharedMut::new(out);
-        let partials = SharedMut::new(partials);
-        let workspaces = SharedMut::new(workspaces);
-        let work = |thread: usize, index: usize| {
-            let item = &plan.items[index];
-            if let Some(next) = plan.items.get(index + 1) {
-                item::fetch_first_block(self, data, next);
+        let (state_len, workspace_len) = (State::len(&self.layout), self.workspace_len());
+        let begin = |thread: usize| (thread, kernel.begin());
+        let work = |(thread, session): &mut (usize, K::Session), index: usize| {
+            let item = &self.items[index];
+            if let Some(next) = self.items.get(index + 1) {
+                kernel.fetch(next);
             }
             // SAFETY: a workspace is used by its own thread only.
-            let workspace = unsafe { workspaces.slice(thread * workspace_len, workspace_len) };
-            let mut workspace = Workspace::new(&plan.layout, item.rows * plan.group(), workspace);
-            item::compute(self, data, item, &mut workspace);
+            let workspace = unsafe { workspaces.slice(*thread * workspace_len, workspace_len) };
+            let states = kernel.compute(session, item, workspace);
             match item.partial {
+                // SAFETY: each split item has its own partials.
                 Some(partial) => {
-                    let states = workspace.states();
-                    // SAFETY: each split item has its own partials.
-                    unsafe { partials.slice(partial * state_len, states.len()) }.copy_from_slice(states);
+                    unsafe { partials.slice(partial * state_len, states.len()) }.copy_from_slice(states)
                 }
-                None => self.finish(item, workspace.states(), &out),
+                None => self.finish(item, states, out),
             }
         };
-        let cost: usize = plan.items.iter().map(Item::cost).sum();
-        if cost * plan.layout.head_dim * plan.group() < INLINE_COST {
-            (0..plan.items.len()).for_each(|index| work(0, index));
+        let cost: usize = self.items.iter().map(Item::cost).sum();
+        if cost * self.layout.head_dim * self.group() < INLINE_COST {
+            let mut state = begin(0);
+            (0..self.items.len()).for_each(|index| work(&mut state, index));
         } else {
-            pool.share_with(plan.items.len(), |thread| thread, |thread, item| work(*thread, item));
+            pool.share_with(self.items.len(), begin, work);
         }
-        if plan.splits.is_empty() {
-            return;
-        }
-        pool.split(plan.splits.len(), state_len * 64, |range| {
-            for split in &plan.splits[range] {
-                let len = split.item.rows * plan.group() * state_len;
+    }
+
+    /// Merges the partials of each split.
+    fn merge(&self, pool: &Pool, partials: &SharedMut<'_, f32>, out: &SharedMut<'_, f32>) {
+        let state_len = State::len(&self.layout);
+        pool.split(self.splits.len(), state_len * 64, |range| {
+            for split in &self.splits[range] {
+                let len = split.item.rows * self.group() * state_len;
                 // SAFETY: each split's partials are contiguous, its own, and complete.
                 let states = unsafe { partials.slice(split.first_partial * state_len, len * split.tiles) };
                 let (merged, rest) = states.split_at_mut(len);
@@ -264,21 +307,20 @@ impl Inputs<'_> {
                         State::merge(self.isa, into, from);
                     }
                 }
-                self.finish(&split.item, merged, &out);
+                self.finish(&split.item, merged, out);
             }
         });
     }
 
     /// Divides by the sums of the probabilities and writes the output rows of an item.
     fn finish(&self, item: &Item, states: &[f32], out: &SharedMut<'_, f32>) {
-        let plan = self.plan;
-        let (group, dim) = (plan.group(), plan.layout.head_dim);
-        let sequence = &plan.sequences[item.sequence];
-        for (query, state) in states.chunks_exact(State::len(&plan.layout)).enumerate() {
+        let (group, dim) = (self.group(), self.layout.head_dim);
+        let sequence = &self.sequences[item.sequence];
+        for (query, state) in states.chunks_exact(State::len(&self.layout)).enumerate() {
             let row = sequence.first_row + item.row + query / group;
             let head = item.kv_head * group + query % group;
             // SAFETY: sequences do not overlap and items of a sequence do not either.
-            let to = unsafe { out.slice((row * plan.shape.heads + head) * dim, dim) };
+            let to = unsafe { out.slice((row * self.shape.heads + head) * dim, dim) };
             State::finish(state, to);
         }
     }

@@ -5,7 +5,8 @@ use crate::isa::{Isa, vectorised};
 use crate::kv::KvLayout;
 use crate::math::{self, LANES, larger, reduce};
 
-const HEADER: usize = 16;
+/// Floats of a state before its values.
+pub(super) const HEADER: usize = 16;
 
 /// A running result in one flat slice: `[max, sum, 14 unused, values…]`, so that values stay aligned.
 pub(super) struct State;
@@ -18,9 +19,13 @@ impl State {
 
     /// Starts a tile: its maximum score and sum of exponentials, and values to be summed up.
     pub(super) fn reset(state: &mut [f32], max: f32, sum: f32) {
-        state.fill(0.0);
-        state[0] = max;
-        state[1] = sum;
+        State::values(state).fill(0.0);
+        State::begin(state, max, sum);
+    }
+
+    /// As [`State::reset`], where values will be overwritten.
+    pub(super) fn begin(state: &mut [f32], max: f32, sum: f32) {
+        state[..2].copy_from_slice(&[max, sum]);
     }
 
     /// The weighted values.

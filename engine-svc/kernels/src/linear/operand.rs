@@ -31,6 +31,15 @@ impl Operand {
         }
     }
 
+    /// Groups of k that a kernel multiplies in one turn of its innermost loop.
+    pub(super) fn groups_per_turn(self) -> usize {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Operand::Bf16Tiles => amx::ROWS,
+            _ => 1,
+        }
+    }
+
     /// Bytes that each row of `k` activations takes once prepared.
     pub(super) fn row_bytes(self, k: usize) -> usize {
         match self {

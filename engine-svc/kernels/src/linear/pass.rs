@@ -105,7 +105,12 @@ impl Pass<'_> {
             x: unsafe { self.operand.add(rows.start * self.operand_stride) },
             x_stride: self.operand_stride,
             w,
-            ahead: Ahead::of_tile(w, self.against.panel_bytes, index, self.tile_count()),
+            ahead: Ahead::of_tile(
+                w,
+                self.against.panel_bytes,
+                (index, self.tile_count()),
+                self.against.kernel.operand.groups_per_turn(),
+            ),
             y: out.start,
             y_stride: out.stride,
             columns: out.columns,

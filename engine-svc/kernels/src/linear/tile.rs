@@ -11,8 +11,8 @@ pub(super) const PANEL: usize = 48;
 /// The most rows that a tile of any kernel has.
 pub(super) const MAX_ROWS: usize = 32;
 
-/// Cache lines of weights that a kernel reads in one turn of its innermost loop.
-const LINES_PER_TURN: usize = PANEL * size_of::<f32>() / 64;
+/// Cache lines of one group of k in a panel.
+const GROUP_LINES: usize = PANEL * size_of::<f32>() / 64;
 
 /// Weights to bring into the cache while a tile is computed, so that reading memory and arithmetic
 /// overlap: a few lines in every turn of the innermost loop.
@@ -23,10 +23,17 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// For tile `index` of the `count` that are computed from the panel at `w`: its part of the next one.
-    pub(super) fn of_tile(w: *const u8, panel_bytes: usize, index: usize, count: usize) -> Ahead {
-        let lines = LINES_PER_TURN.div_ceil(count);
-        let part = panel_bytes * lines / LINES_PER_TURN;
+    /// For tile `index` of the `count` that are computed from the panel at `w`: its part of the next one, by a kernel
+    /// that reads so many groups of k in one turn.
+    pub(super) fn of_tile(
+        w: *const u8,
+        panel_bytes: usize,
+        (index, count): (usize, usize),
+        groups: usize,
+    ) -> Ahead {
+        let per_turn = groups * GROUP_LINES;
+        let lines = per_turn.div_ceil(count);
+        let part = panel_bytes * lines / per_turn;
         Ahead { next: w.wrapping_add(panel_bytes + index * part % panel_bytes), lines }
     }
 
@@ -34,9 +41,8 @@ impl Ahead {
     #[inline(always)]
     pub(super) fn fetch(&mut self) {
         prefetch::line(self.next);
-        if self.lines > 1 {
-            prefetch::line(self.next.wrapping_add(64));
-            prefetch::line(self.next.wrapping_add(128));
+        for line in 1..self.lines {
+            prefetch::line(self.next.wrapping_add(64 * line));
         }
         self.next = self.next.wrapping_add(64 * self.lines);
     }
@@ -97,7 +103,8 @@ impl Kernel {
             // SAFETY: kernels with such operands are chosen only where tiles are permitted, and a thread
             // computes for one linear at a time.
             #[cfg(target_arch = "x86_64")]
-            _tiles: matches!(self.operand, Operand::Bf16Tiles).then(|| unsafe { amx::Tiles::configure() }),
+            _tiles: matches!(self.operand, Operand::Bf16Tiles)
+                .then(|| unsafe { amx::Tiles::configure(&amx::Shapes::FULL) }),
         }
     }
 

@@ -47,7 +47,7 @@ unsafe fn one_group(tile: &Tile) {
         amx::zero::<1>();
         amx::zero::<2>();
         for _ in 0..tile.k.div_ceil(TILE_K) {
-            (0..ROWS).for_each(|_| ahead.fetch());
+            ahead.fetch();
             amx::load::<6>(x, ROW_BYTES);
             amx::load::<3>(w, WEIGHT_STRIDE);
             amx::multiply::<0, 6, 3>();
@@ -78,7 +78,7 @@ unsafe fn two_groups(tile: &Tile) {
         amx::zero::<4>();
         amx::zero::<5>();
         for _ in 0..tile.k.div_ceil(TILE_K) {
-            (0..ROWS).for_each(|_| ahead.fetch());
+            ahead.fetch();
             amx::load::<6>(x, ROW_BYTES);
             amx::load::<7>(w, WEIGHT_STRIDE);
             amx::multiply::<0, 6, 7>();

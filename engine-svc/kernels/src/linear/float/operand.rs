@@ -5,10 +5,10 @@
 
 use half::bf16;
 
-use super::avx512::round_to_bf16;
 use crate::amx;
 use crate::disjoint::SharedMut;
 use crate::pool::Pool;
+use crate::rounding::round_to_bf16;
 
 /// Elements of k in one tile.
 pub(super) const TILE_K: usize = amx::ROW_BYTES / size_of::<bf16>();

@@ -1,0 +1,170 @@
+//! Items in the tiles of AMX: queries and probabilities are rounded to bf16, all sums are `f32`.
+//!
+//! * `product`: the inner products
+//! * `softmax`: probabilities of 16 queries
+//!
+//! An item's rows lie in one block of positions, their own. All of them see whole the blocks before it, which are
+//! multiplied in tiles. Of their own block each sees another part: what it does not see must not reach it even as
+//! NaN, so that values there are weighed one query at a time, in vectors.
+
+mod product;
+mod softmax;
+
+use half::bf16;
+
+use super::TILE_TOKENS;
+use super::item::{Inputs, Item, Kernel};
+use super::product::{Element, Matrix};
+use super::softmax::State;
+use crate::amx::{self, ROWS};
+use crate::kv::{BLOCK_TOKENS, KvLayout};
+use crate::prefetch;
+use crate::rounding::round_to_bf16;
+
+/// Elements of a head that one product takes.
+pub(super) const HEAD_STEP: usize = amx::ROW_BYTES / size_of::<bf16>();
+
+/// Floats of a tile, and of 16 rows of bf16 in a block.
+const TILE: usize = ROWS * BLOCK_TOKENS;
+const BLOCKS: usize = TILE_TOKENS / BLOCK_TOKENS;
+
+/// Computes with tiles.
+pub(super) struct Tiles<'a>(pub(super) Inputs<'a, bf16>);
+
+/// Floats that a thread needs for an item of so many queries, whole cache lines.
+pub(super) fn workspace_len(layout: &KvLayout, queries: usize) -> usize {
+    let groups = queries.div_ceil(ROWS);
+    (groups + 1) * ROWS * State::len(layout) + groups * query_len(layout) + BLOCKS * (TILE + TILE / 2)
+}
+
+/// Floats that 16 queries take once rounded.
+fn query_len(layout: &KvLayout) -> usize {
+    ROWS * layout.head_dim / 2
+}
+
+/// A thread's memory for one item, its queries in groups of 16; rows beyond the last query hold anything.
+struct Workspace<'a> {
+    /// The merged result of each query.
+    states: &'a mut [f32],
+    /// The result of the current tile for a group.
+    tile: &'a mut [f32],
+    /// Of each group `[head_dim / 32][16][32]`.
+    queries: &'a mut [bf16],
+    /// Scores of a group, `[block][16 queries][16 tokens]`; in the end the probabilities of their own block.
+    scores: &'a mut [f32],
+    /// Probabilities of a group in the blocks before their own, likewise.
+    weights: &'a mut [bf16],
+}
+
+impl<'a> Workspace<'a> {
+    fn new(layout: &KvLayout, queries: usize, memory: &'a mut [f32]) -> Workspace<'a> {
+        let groups = queries.div_ceil(ROWS);
+        let group_len = ROWS * State::len(layout);
+        let (states, rest) = memory.split_at_mut(groups * group_len);
+        let (tile, rest) = rest.split_at_mut(group_len);
+        let (queries, rest) = rest.split_at_mut(groups * query_len(layout));
+        let (scores, rest) = rest.split_at_mut(BLOCKS * TILE);
+        let weights = &mut rest[..BLOCKS * TILE / 2];
+        let [queries, weights] = [queries, weights].map(bytemuck::cast_slice_mut);
+        Workspace { states, tile, queries, scores, weights }
+    }
+}
+
+impl Kernel for Tiles<'_> {
+    type Session = amx::Tiles;
+
+    fn begin(&self) -> amx::Tiles {
+        // SAFETY: the plan's instruction set has tiles, and a thread computes for one attention at a time.
+        unsafe { amx::Tiles::configure(&product::SHAPES) }
+    }
+
+    fn fetch(&self, item: &Item) {
+        self.0.fetch(item);
+    }
+
+    fn compute<'m>(&self, session: &amx::Tiles, item: &Item, memory: &'m mut [f32]) -> &'m [f32] {
+        let plan = self.0.plan;
+        let (layout, count) = (&plan.layout, item.rows * plan.group());
+        let mut workspace = Workspace::new(layout, count, memory);
+        for query in 0..count {
+            let group = &mut workspace.queries[query / ROWS * ROWS * layout.head_dim..];
+            for (step, from) in self.0.query(item, query).as_chunks::<HEAD_STEP>().0.iter().enumerate() {
+                let to = &mut group[(step * ROWS + query % ROWS) * HEAD_STEP..][..HEAD_STEP];
+                // SAFETY: a machine with tiles has AVX512-BF16.
+                unsafe { round_to_bf16(from, to) };
+            }
+        }
+        for index in item.tiles.0..item.tiles.1 {
+            for first in (0..count).step_by(ROWS) {
+                let queries = first..count.min(first + ROWS);
+                self.compute_tile(session, item, index, queries, &mut workspace);
+            }
+        }
+        &workspace.states[..count * State::len(layout)]
+    }
+}
+
+impl Tiles<'_> {
+    /// Computes one tile for a group of queries, and merges it into their states.
+    fn compute_tile(
+        &self,
+        session: &amx::Tiles,
+        item: &Item,
+        index: usize,
+        queries: std::ops::Range<usize>,
+        workspace: &mut Workspace<'_>,
+    ) {
+        let plan = self.0.plan;
+        let (layout, group) = (&plan.layout, plan.group());
+        let (dim, state_len) = (layout.head_dim, State::len(layout));
+        let sequence = &plan.sequences[item.sequence];
+        let position = sequence.first_position + item.row;
+        let own = position / BLOCK_TOKENS;
+        let first_block = index * BLOCKS;
+        // Blocks of this tile that come before their own, and whether that one lies in it.
+        let before = (own - first_block).min(BLOCKS);
+        let has_own = before < BLOCKS;
+        let blocks = &sequence.blocks()[first_block..][..before + usize::from(has_own)];
+        let Workspace { states, tile, queries: rounded, scores, weights } = workspace;
+        let rounded = &rounded[queries.start * dim..][..ROWS * dim];
+
+        let entries = blocks.iter().map(|&block| self.0.entry(item, block));
+        let keys = entries.clone().map(|entry| &entry[..layout.keys_len()]);
+        product::scores(session, rounded, keys, scores);
+        if queries.start == 0 {
+            for &block in sequence.blocks()[first_block + blocks.len()..].iter().take(BLOCKS) {
+                prefetch::slice(self.0.entry(item, block));
+            }
+        }
+
+        // Tokens of their own block that a query sees.
+        let seen = |query: usize| (position + query / group) % BLOCK_TOKENS + 1;
+        let first = index == item.tiles.0;
+        let states = &mut states[queries.start * state_len..][..ROWS * state_len];
+        let out = if first { &mut *states } else { &mut **tile };
+        for (row, query) in queries.clone().enumerate() {
+            let seen = if has_own { seen(query) } else { 0 };
+            // SAFETY: a machine with tiles has AVX512-BF16.
+            let (max, sum) =
+                unsafe { softmax::exponentials(scores, weights, row, before, seen, plan.shape.scale) };
+            State::begin(&mut out[row * state_len..][..state_len], max, sum);
+        }
+        let values = entries.take(before).map(|entry| &entry[layout.keys_len()..]);
+        product::weigh(session, weights, values, out, state_len);
+        if has_own {
+            let values = &self.0.entry(item, blocks[before])[layout.keys_len()..];
+            for (row, query) in queries.clone().enumerate() {
+                let probabilities = &scores[before * TILE + row * BLOCK_TOKENS..][..BLOCK_TOKENS];
+                let weights = Matrix { data: probabilities, stride: BLOCK_TOKENS, rows: 1 };
+                let out = State::values(&mut out[row * state_len..][..state_len]);
+                bf16::weigh(plan.isa, weights, seen(query), values, out, state_len);
+            }
+        }
+        if !first {
+            let states = states.chunks_exact_mut(state_len).take(queries.len());
+            for (into, from) in states.zip(tile.chunks_exact(state_len)) {
+                State::merge(plan.isa, into, from);
+            }
+        }
+    }
+}

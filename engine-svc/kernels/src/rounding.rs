@@ -1,0 +1,27 @@
+//! Rounding to bf16 by AVX512-BF16, 16 elements at a time.
+
+use std::arch::x86_64::*;
+
+use half::bf16;
+
+/// Rounds to the nearest bf16; denormals become zero.
+///
+/// # Safety
+/// The machine must have AVX512-BF16.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+pub(crate) unsafe fn round_to_bf16(from: &[f32], to: &mut [bf16]) {
+    assert_eq!(from.len(), to.len());
+    let mut done = 0;
+    while done < from.len() {
+        let lanes = (from.len() - done).min(16);
+        let mask = (0xffff_u32 >> (16 - lanes)) as u16;
+        // SAFETY: the mask keeps to the `lanes` elements left in both slices.
+        unsafe {
+            let values = _mm512_maskz_loadu_ps(mask, from.as_ptr().add(done));
+            let rounded: __m256i = std::mem::transmute(_mm512_cvtneps_pbh(values));
+            _mm256_mask_storeu_epi16(to.as_mut_ptr().add(done).cast(), mask, rounded);
+        }
+        done += lanes;
+    }
+}

@@ -1,9 +1,7 @@
 //! Rotary position embedding (Su et al. 2021), over tables made once for the whole context.
 
 use crate::buffer::Buffer;
-use crate::isa::vectorised;
-use crate::pool::Pool;
-use crate::rows::Heads;
+use crate::isa::{Isa, vectorised};
 
 /// Which two elements of a head are rotated together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,29 +49,20 @@ impl Rope {
         self.positions
     }
 
-    /// Rotates heads in place, each row by the angle of its position. Queries and keys that lie side
-    /// by side can be rotated in one call.
+    /// Rotates a head in place by the angle of a position.
     ///
     /// # Panics
-    /// If the heads do not lie inside a row, a head is narrower than the rotated pairs, a position is
-    /// outside the tables, or there is not one position per row.
-    pub fn apply(&self, pool: &Pool, data: &mut [f32], heads: Heads, positions: &[u32]) {
-        assert_eq!(data.len(), positions.len() * heads.stride, "one position per row");
-        assert!(2 * self.pairs <= heads.dim, "{} rotated pairs in a head of {}", self.pairs, heads.dim);
-        let isa = pool.isa();
-        pool.for_rows(data, heads.stride, |index, row| {
-            let position = positions[index] as usize;
-            assert!(position < self.positions, "position {position} of {}", self.positions);
-            let angles = &self.table[position * 2 * self.pairs..][..2 * self.pairs];
-            let (cosines, sines) = angles.split_at(self.pairs);
-            for head in heads.of(row) {
-                let head = &mut head[..2 * self.pairs];
-                match self.pairing {
-                    RopePairing::Halves => rotate_halves(isa, head, cosines, sines),
-                    RopePairing::Interleaved => rotate_interleaved(isa, head, cosines, sines),
-                }
-            }
-        });
+    /// If the head is narrower than the rotated pairs, or the position outside the tables.
+    pub(crate) fn rotate(&self, isa: Isa, head: &mut [f32], position: usize) {
+        assert!(2 * self.pairs <= head.len(), "{} rotated pairs in a head of {}", self.pairs, head.len());
+        assert!(position < self.positions, "position {position} of {}", self.positions);
+        let angles = &self.table[position * 2 * self.pairs..][..2 * self.pairs];
+        let (cosines, sines) = angles.split_at(self.pairs);
+        let head = &mut head[..2 * self.pairs];
+        match self.pairing {
+            RopePairing::Halves => rotate_halves(isa, head, cosines, sines),
+            RopePairing::Interleaved => rotate_interleaved(isa, head, cosines, sines),
+        }
     }
 }
 
@@ -92,6 +81,45 @@ vectorised! {
             let (a, b) = (pair[0], pair[1]);
             pair[0] = a * cosine - b * sine;
             pair[1] = b * cosine + a * sine;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_right_pairs_are_rotated_by_the_angle_of_the_position() {
+        for (pairs, spare) in [(1, 0), (4, 2), (16, 0), (20, 1), (32, 0), (39, 2)] {
+            let frequencies = inverse_frequencies(10_000.0, 2 * pairs);
+            for pairing in [RopePairing::Halves, RopePairing::Interleaved] {
+                let rope = Rope::new(pairing, &frequencies, 2000);
+                for position in [0, 1, 77, 1999] {
+                    let x: Vec<f32> = (0..2 * (pairs + spare))
+                        .map(|i| ((i * 37 + position) % 101) as f32 / 50.0 - 1.0)
+                        .collect();
+                    let mut want: Vec<f64> = x.iter().map(|x| f64::from(*x)).collect();
+                    for (i, frequency) in frequencies.iter().enumerate() {
+                        let (a, b) = match pairing {
+                            RopePairing::Halves => (i, i + pairs),
+                            RopePairing::Interleaved => (2 * i, 2 * i + 1),
+                        };
+                        let (sin, cos) = (position as f64 * frequency).sin_cos();
+                        (want[a], want[b]) = (want[a] * cos - want[b] * sin, want[b] * cos + want[a] * sin);
+                    }
+                    for isa in Isa::ALL.iter().copied().filter(|isa| isa.is_available()) {
+                        let mut got = x.clone();
+                        rope.rotate(isa, &mut got, position);
+                        for (got, want) in got.iter().zip(&want) {
+                            assert!(
+                                (f64::from(*got) - want).abs() < 1e-6,
+                                "{isa} {pairing:?}: {got}, should be {want}"
+                            );
+                        }
+                    }
+                }
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use common::{Random, as_bf16, assert_close, assert_same_bits, pools};
 use firstlight_kernels::attention::{AttentionPlan, AttentionShape, Sequence};
 use firstlight_kernels::kv::{BLOCK_TOKENS, KvLayout, KvPool, KvSlot, KvType};
 use firstlight_kernels::pool::Pool;
+use firstlight_kernels::rope::{Rope, RopePairing, inverse_frequencies};
 use firstlight_kernels::rows::Rows;
 use proptest::prelude::*;
 
@@ -60,7 +61,7 @@ impl World {
                 blocks,
             };
             let slots: Vec<KvSlot> = (0..len).map(|position| KvSlot::at(&text.blocks, position)).collect();
-            kv.append(pool, LAYER, &slots, Rows::new(&text.k, width), Rows::new(&text.v, width));
+            kv.append(pool, LAYER, &slots, (Rows::new(&text.k, width), None), Rows::new(&text.v, width));
             texts.push(text);
         }
         World { dims, kv, texts }
@@ -92,7 +93,7 @@ impl World {
         let shape = AttentionShape { heads: self.dims.kv_heads * self.dims.group, scale: self.scale() };
         let mut out = vec![f32::NAN; q.len()];
         let plan = AttentionPlan::new(pool, self.kv.layout(), shape, &sequences);
-        plan.run(pool, &self.kv, LAYER, Rows::new(&q, width), &mut out);
+        plan.run(pool, &self.kv, LAYER, (Rows::new(&q, width), None), &mut out);
         sequences.iter().map(|s| out[s.first_row * width..][..s.rows * width].to_vec()).collect()
     }
 
@@ -200,6 +201,48 @@ fn a_query_has_the_same_bits_however_its_prefill_is_chunked_and_whoever_is_besid
 }
 
 #[test]
+fn queries_and_keys_are_rotated_by_the_angles_of_their_positions() {
+    const DIM: usize = 64;
+    let rope = Rope::new(RopePairing::Halves, &inverse_frequencies(10_000.0, DIM), 100);
+    for pool in pools(2) {
+        let dims = Dims { kv_heads: 1, group: 1, head_dim: DIM, kv_type: KvType::F32 };
+        let mut world = World::new(&pool, dims, &[90], 12);
+        let (slots, positions): (Vec<_>, Vec<_>) =
+            (0..90).map(|position| (KvSlot::at(&world.texts[0].blocks, position), position as u32)).unzip();
+        // Rotated by their position, equal queries and keys differ by their distance only.
+        let alike = world.texts[0].q[..DIM].repeat(90);
+        let rows = Rows::new(&alike, DIM);
+        let values = Rows::new(&world.texts[0].v, DIM);
+        world.kv.append(&pool, LAYER, &slots, (rows, Some((&rope, &positions))), values);
+        let sequence =
+            [Sequence { first_row: 0, rows: 90, first_position: 0, block_table: &world.texts[0].blocks }];
+        let shape = AttentionShape { heads: 1, scale: world.scale() };
+        let mut out = vec![f32::NAN; 90 * DIM];
+        let plan = AttentionPlan::new(&pool, world.kv.layout(), shape, &sequence);
+        plan.run(&pool, &world.kv, LAYER, (rows, Some(&rope)), &mut out);
+
+        let frequencies = inverse_frequencies(10_000.0, DIM);
+        let score = |distance: usize| -> f64 {
+            let pair = |i: usize| {
+                let (a, b) = (f64::from(alike[i]), f64::from(alike[i + DIM / 2]));
+                (a * a + b * b) * (distance as f64 * frequencies[i]).cos()
+            };
+            (0..DIM / 2).map(pair).sum::<f64>() * f64::from(world.scale())
+        };
+        for (position, out) in out.chunks_exact(DIM).enumerate() {
+            let weights: Vec<f64> = (0..=position).map(|token| score(position - token).exp()).collect();
+            let weighed = |i: usize| -> f64 {
+                let value = |token: usize| f64::from(world.texts[0].v[token * DIM + i]);
+                weights.iter().enumerate().map(|(token, weight)| weight * value(token)).sum()
+            };
+            let sum: f64 = weights.iter().sum();
+            let want: Vec<f64> = (0..DIM).map(|i| weighed(i) / sum).collect();
+            assert_close(out, &want, 1e-5, 1.0);
+        }
+    }
+}
+
+#[test]
 fn one_long_decode_is_split_over_threads_without_changing_its_bits() {
     let dims = Dims { kv_heads: 1, group: 2, head_dim: 64, kv_type: KvType::Bf16 };
     for (one, four) in pools(1).into_iter().zip(pools(4)) {
@@ -219,7 +262,13 @@ fn a_later_token_does_not_reach_an_earlier_query_even_as_nan_or_infinity() {
             let before = world.attend(&pool, &[(0, 0, 50)]).remove(0);
             let slot = [KvSlot::at(&world.texts[0].blocks, 20)];
             for (k, v) in [(f32::NAN, f32::NAN), (f32::INFINITY, f32::INFINITY)] {
-                world.kv.append(&pool, LAYER, &slot, Rows::new(&[k; 16], 16), Rows::new(&[v; 16], 16));
+                world.kv.append(
+                    &pool,
+                    LAYER,
+                    &slot,
+                    (Rows::new(&[k; 16], 16), None),
+                    Rows::new(&[v; 16], 16),
+                );
                 let after = world.attend(&pool, &[(0, 0, 50)]).remove(0);
                 assert_same_bits(&after[..20 * 16], &before[..20 * 16]);
                 assert!(after[20 * 16..].iter().all(|x| x.is_nan()), "{kv_type:?} {k}");

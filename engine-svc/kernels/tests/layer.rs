@@ -7,7 +7,6 @@ use firstlight_kernels::activation::{gelu_erf, gelu_tanh, silu_mul};
 use firstlight_kernels::elementwise::{add, argmax, gather, gather_add};
 use firstlight_kernels::norm::{layer_norm, rms_norm, rms_norm_heads};
 use firstlight_kernels::pool::Pool;
-use firstlight_kernels::rope::{Rope, RopePairing, inverse_frequencies};
 use firstlight_kernels::rows::Heads;
 use proptest::prelude::*;
 
@@ -38,37 +37,6 @@ proptest! {
             // A narrow row can have a variance near eps, which magnifies rounding.
             layer_norm(&pool, &x, &weight, Some(&bias), EPS, &mut out);
             assert_close(&out, &layer, 1e-4, 1.0);
-        }
-    }
-
-    #[test]
-    fn rope_rotates_the_right_pairs(rows in 1usize..20, heads in 1usize..5, pairs in 1usize..40, spare in 0usize..3, seed: u64) {
-        let dim = 2 * (pairs + spare);
-        let (first, stride) = (5, 5 + heads * dim + 3);
-        let mut random = Random::new(seed);
-        let x = random.vec(rows * stride);
-        let positions: Vec<u32> = (0..rows).map(|_| random.below(2000) as u32).collect();
-        let frequencies = inverse_frequencies(10_000.0, 2 * pairs);
-        for pairing in [RopePairing::Halves, RopePairing::Interleaved] {
-            let mut want: Vec<f64> = x.iter().map(|x| f64::from(*x)).collect();
-            for (row, want) in want.chunks_exact_mut(stride).enumerate() {
-                for head in want[first..first + heads * dim].chunks_exact_mut(dim) {
-                    for (i, frequency) in frequencies.iter().enumerate() {
-                        let (a, b) = match pairing {
-                            RopePairing::Halves => (i, i + pairs),
-                            RopePairing::Interleaved => (2 * i, 2 * i + 1),
-                        };
-                        let (sin, cos) = (f64::from(positions[row]) * frequency).sin_cos();
-                        (head[a], head[b]) = (head[a] * cos - head[b] * sin, head[b] * cos + head[a] * sin);
-                    }
-                }
-            }
-            let rope = Rope::new(pairing, &frequencies, 2000);
-            for pool in pools(2) {
-                let mut got = x.clone();
-                rope.apply(&pool, &mut got, Heads { stride, first, count: heads, dim }, &positions);
-                assert_close(&got, &want, 1e-6, 1.0);
-            }
         }
     }
 

@@ -7,7 +7,7 @@ use firstlight_kernels::linear::{GatedLinear, PackedLinear, WeightFormat, Write}
 use firstlight_kernels::norm::rms_norm;
 use firstlight_kernels::pool::Pool;
 use firstlight_kernels::rope::{Rope, RopePairing, inverse_frequencies};
-use firstlight_kernels::rows::{Heads, Rows};
+use firstlight_kernels::rows::Rows;
 
 use crate::linears::{LAYER, LAYERS, VOCABULARY, dummy, dummy_row};
 use crate::stopwatch::{Laps, median};
@@ -74,10 +74,10 @@ fn print_format(pool: &Pool, format: WeightFormat, cases: Vec<(String, (usize, u
         let runs = if step.rows <= 16 { 21 } else { 7 };
         let mut parts = Laps::new();
         let whole = median(runs, || step.run(&mut kv, &mut parts));
-        let [norms, linears, places, attention] = parts.shares().map(|share| 100.0 * share);
+        let [norms, linears, storing, attention] = parts.shares().map(|share| 100.0 * share);
         println!(
             "{name}: {:>7.2} ms, linears {linears:.0} %, attention {attention:.0} %, \
-             norms {norms:.0} %, RoPE and storing {places:.0} %",
+             norms {norms:.0} %, storing {storing:.0} %",
             whole * 1e3,
         );
     }
@@ -87,7 +87,7 @@ fn print_format(pool: &Pool, format: WeightFormat, cases: Vec<(String, (usize, u
 enum Part {
     Norms,
     Linears,
-    Places,
+    Storing,
     Attention,
 }
 
@@ -170,20 +170,13 @@ impl<'a> Step<'a> {
             laps.end(Part::Norms as usize);
             qkv.forward(pool, &self.normed, &mut self.qkv, Write::Set);
             laps.end(Part::Linears as usize);
-            let heads = Heads { stride: QKV, first: 0, count: HEADS + KV_HEADS, dim: HEAD_DIM };
-            self.rope.apply(pool, &mut self.qkv, heads, &self.positions);
             let columns = |from: usize, heads: usize| {
                 Rows::columns(&self.qkv, QKV, from * HEAD_DIM..(from + heads) * HEAD_DIM)
             };
-            kv.append(
-                pool,
-                index,
-                &self.slots,
-                columns(HEADS, KV_HEADS),
-                columns(HEADS + KV_HEADS, KV_HEADS),
-            );
-            laps.end(Part::Places as usize);
-            plan.run(pool, kv, index, columns(0, HEADS), &mut self.attended);
+            let keys = (columns(HEADS, KV_HEADS), Some((self.rope, &self.positions[..])));
+            kv.append(pool, index, &self.slots, keys, columns(HEADS + KV_HEADS, KV_HEADS));
+            laps.end(Part::Storing as usize);
+            plan.run(pool, kv, index, (columns(0, HEADS), Some(self.rope)), &mut self.attended);
             laps.end(Part::Attention as usize);
             output.forward(pool, &self.attended, &mut self.hidden, Write::Add);
             laps.end(Part::Linears as usize);

@@ -3,6 +3,7 @@
 use super::{AttentionPlan, TILE_TOKENS};
 use crate::kv::BLOCK_TOKENS;
 use crate::prefetch;
+use crate::rope::Rope;
 use crate::rows::Rows;
 
 /// Rows `row..row + rows` of a sequence, all query heads of one KV head, tiles `tiles.0..tiles.1`.
@@ -31,17 +32,22 @@ pub(super) struct Inputs<'a, T> {
     pub(super) plan: &'a AttentionPlan<'a>,
     pub(super) layer: usize,
     pub(super) q: Rows<'a>,
+    pub(super) rope: Option<&'a Rope>,
     /// The KV pool.
     pub(super) data: &'a [T],
 }
 
 impl<T> Inputs<'_, T> {
-    /// Query `index` of an item.
-    pub(super) fn query(&self, item: &Item, index: usize) -> &[f32] {
-        let (group, dim) = (self.plan.group(), self.plan.layout.head_dim);
-        let row = self.plan.sequences[item.sequence].first_row + item.row + index / group;
+    /// Writes query `index` of an item.
+    pub(super) fn query(&self, item: &Item, index: usize, to: &mut [f32]) {
+        let plan = self.plan;
+        let (group, dim) = (plan.group(), plan.layout.head_dim);
+        let (sequence, row) = (&plan.sequences[item.sequence], item.row + index / group);
         let head = item.kv_head * group + index % group;
-        &self.q.row(row)[head * dim..][..dim]
+        to.copy_from_slice(&self.q.row(sequence.first_row + row)[head * dim..][..dim]);
+        if let Some(rope) = self.rope {
+            rope.rotate(plan.isa, to, sequence.first_position + row);
+        }
     }
 
     /// Keys and values of a block for an item's head.

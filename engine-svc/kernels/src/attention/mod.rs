@@ -24,6 +24,7 @@ use crate::disjoint::SharedMut;
 use crate::isa::Isa;
 use crate::kv::{BLOCK_TOKENS, KvData, KvLayout, KvPool, KvType};
 use crate::pool::Pool;
+use crate::rope::Rope;
 use crate::rows::Rows;
 use item::{Inputs, Item, Kernel};
 use softmax::State;
@@ -199,12 +200,20 @@ impl<'a> AttentionPlan<'a> {
         self.items.sort_by_key(|item| std::cmp::Reverse(item.cost()));
     }
 
-    /// Attends `q` (`heads · head_dim` wide) to `layer` of the pool, into `out[rows, heads · head_dim]`.
-    /// Rows that belong to no sequence are left as they are.
+    /// Attends `q` (`heads · head_dim` wide), rotated by the angles of its positions if there is a rope, to `layer` of
+    /// the pool, into `out[rows, heads · head_dim]`. Rows that belong to no sequence are left as they are.
     ///
     /// # Panics
-    /// If the pools are not those planned for, or a sequence's rows are not in both buffers.
-    pub fn run(&self, pool: &Pool, kv: &KvPool, layer: usize, q: Rows<'_>, out: &mut [f32]) {
+    /// If the pools are not those planned for, a sequence's rows are not in both buffers, or a position is outside the
+    /// rope.
+    pub fn run(
+        &self,
+        pool: &Pool,
+        kv: &KvPool,
+        layer: usize,
+        (q, rope): (Rows<'_>, Option<&Rope>),
+        out: &mut [f32],
+    ) {
         let width = self.shape.heads * self.layout.head_dim;
         assert_eq!(*kv.layout(), self.layout, "the KV pool differs from the planned one");
         let (isa, threads) = (pool.isa(), pool.threads());
@@ -222,12 +231,16 @@ impl<'a> AttentionPlan<'a> {
         assert!(next <= q.len() && next * width <= out.len(), "{next} rows in shorter buffers");
 
         match kv.data() {
-            KvData::F32(data) => self.attend(pool, &Vectors(Inputs { plan: self, layer, q, data }), out),
+            KvData::F32(data) => {
+                self.attend(pool, &Vectors(Inputs { plan: self, layer, q, rope, data }), out)
+            }
             #[cfg(target_arch = "x86_64")]
             KvData::Bf16(data) if self.in_tiles() => {
-                self.attend(pool, &Tiles(Inputs { plan: self, layer, q, data }), out);
+                self.attend(pool, &Tiles(Inputs { plan: self, layer, q, rope, data }), out);
             }
-            KvData::Bf16(data) => self.attend(pool, &Vectors(Inputs { plan: self, layer, q, data }), out),
+            KvData::Bf16(data) => {
+                self.attend(pool, &Vectors(Inputs { plan: self, layer, q, rope, data }), out)
+            }
         }
     }
 
@@ -276,12 +289,12 @@ impl<'a> AttentionPlan<'a> {
             // SAFETY: a workspace is used by its own thread only.
             let workspace = unsafe { workspaces.slice(*thread * workspace_len, workspace_len) };
             let states = kernel.compute(session, item, workspace);
-            match item.partial {
+            if let Some(partial) = item.partial {
                 // SAFETY: each split item has its own partials.
-                Some(partial) => {
-                    unsafe { partials.slice(partial * state_len, states.len()) }.copy_from_slice(states)
-                }
-                None => self.finish(item, states, out),
+                let to = unsafe { partials.slice(partial * state_len, states.len()) };
+                to.copy_from_slice(states);
+            } else {
+                self.finish(item, states, out);
             }
         };
         let cost: usize = self.items.iter().map(Item::cost).sum();

@@ -51,7 +51,7 @@ impl<T: Element> Kernel for Vectors<'_, T> {
         let dim = plan.layout.head_dim;
         let mut workspace = Workspace::new(&plan.layout, item.rows * plan.group(), memory);
         for (query, to) in workspace.queries.chunks_exact_mut(dim).enumerate() {
-            to.copy_from_slice(self.0.query(item, query));
+            self.0.query(item, query, to);
         }
         for index in item.tiles.0..item.tiles.1 {
             let first = index == item.tiles.0;

@@ -215,17 +215,12 @@ impl Ops for CpuOps {
         out: &mut Activations,
     ) {
         let layout = self.kv.layout();
-        if let Some(rope) = rope {
-            let count = self.attention.heads + layout.kv_heads;
-            let heads = Heads { stride: qkv.width, first: 0, count, dim: layout.head_dim };
-            rope.apply(&self.pool, qkv.as_mut_slice(), heads, &step.positions);
-        }
         let (q, kv) = (self.attention.heads * layout.head_dim, layout.kv_heads * layout.head_dim);
         let columns = |from, to| Rows::columns(qkv.as_slice(), qkv.width, from..to);
-        let (keys, values) = (columns(q, q + kv), columns(q + kv, q + 2 * kv));
-        self.kv.append(&self.pool, layer, &step.slots, keys, values);
+        let keys = (columns(q, q + kv), rope.map(|rope| (rope, &step.positions[..])));
+        self.kv.append(&self.pool, layer, &step.slots, keys, columns(q + kv, q + 2 * kv));
         out.set_rows(qkv.rows);
-        step.attention.run(&self.pool, &self.kv, layer, columns(0, q), out.as_mut_slice());
+        step.attention.run(&self.pool, &self.kv, layer, (columns(0, q), rope), out.as_mut_slice());
     }
 
     fn silu_mul(&mut self, gate_up: &Activations, out: &mut Activations) {

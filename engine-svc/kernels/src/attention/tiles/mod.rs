@@ -86,9 +86,12 @@ impl Kernel for Tiles<'_> {
         let plan = self.0.plan;
         let (layout, count) = (&plan.layout, item.rows * plan.group());
         let mut workspace = Workspace::new(layout, count, memory);
+        let mut head = [0.0; 256];
         for query in 0..count {
+            let head = &mut head[..layout.head_dim];
+            self.0.query(item, query, head);
             let group = &mut workspace.queries[query / ROWS * ROWS * layout.head_dim..];
-            for (step, from) in self.0.query(item, query).as_chunks::<HEAD_STEP>().0.iter().enumerate() {
+            for (step, from) in head.as_chunks::<HEAD_STEP>().0.iter().enumerate() {
                 let to = &mut group[(step * ROWS + query % ROWS) * HEAD_STEP..][..HEAD_STEP];
                 // SAFETY: a machine with tiles has AVX512-BF16.
                 unsafe { round_to_bf16(from, to) };

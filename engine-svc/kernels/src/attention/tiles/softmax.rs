@@ -80,7 +80,8 @@ impl Exponent {
         /// Adding this to a small float leaves its nearest integer in the low bits.
         const ROUND: f32 = 12_582_912.0;
         // 2ʳ on |r| ≤ ½, the Taylor series of e^(r ln 2).
-        const SERIES: [f32; 5] = [0.001_333_355_8, 0.009_618_129, 0.055_504_11, 0.240_226_5, 0.693_147_2];
+        const SERIES: [f32; 5] =
+            [0.001_333_355_8, 0.009_618_129, 0.055_504_11, 0.240_226_5, std::f32::consts::LN_2];
         let power = _mm512_fmadd_ps(x, self.factor, self.offset);
         // Far below what a float can hold; the second operand is returned where one is NaN.
         let power = _mm512_max_ps(_mm512_set1_ps(-160.0), power);

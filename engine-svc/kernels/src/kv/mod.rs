@@ -4,12 +4,17 @@
 //! One allocation, `[layer][block][kv head]`, each entry a key part and a value part in the layout of
 //! [`KvLayout`]. Which sequence owns which block is not known here: that is the block table's business.
 
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod store;
+
 use half::bf16;
 
 use crate::buffer::Buffer;
-use crate::disjoint::SharedMut;
 use crate::pool::Pool;
+use crate::rope::Rope;
 use crate::rows::Rows;
+pub(crate) use store::KvElement;
 
 /// Tokens in one block.
 pub const BLOCK_TOKENS: usize = 16;
@@ -132,22 +137,32 @@ impl KvPool {
         &self.data
     }
 
-    /// Stores row i of `keys` and of `values`, each `kv_heads · head_dim` wide, at `slots[i]` of `layer`.
+    /// Stores row i of `keys`, rotated by the angle of `positions[i]` if there is a rope, and of `values`, each
+    /// `kv_heads · head_dim` wide, at `slots[i]` of `layer`.
     ///
     /// # Panics
-    /// If the shapes do not fit, or a slot is outside the pool.
-    pub fn append(&mut self, pool: &Pool, layer: usize, slots: &[KvSlot], keys: Rows<'_>, values: Rows<'_>) {
+    /// If the shapes do not fit, a slot is outside the pool, or a position outside the rope.
+    pub fn append(
+        &mut self,
+        pool: &Pool,
+        layer: usize,
+        slots: &[KvSlot],
+        (keys, rotation): (Rows<'_>, Option<(&Rope, &[u32])>),
+        values: Rows<'_>,
+    ) {
         let layout = self.layout;
         let width = layout.kv_heads * layout.head_dim;
         assert!(layer < layout.layers, "layer {layer} of {}", layout.layers);
         assert!(keys.width() == width && values.width() == width, "rows are not {width} wide");
         assert!(keys.len() == slots.len() && values.len() == slots.len(), "one slot per row");
+        assert!(rotation.is_none_or(|(_, positions)| positions.len() == slots.len()), "one position per row");
         for slot in slots {
             assert!((slot.block as usize) < layout.blocks, "block {} of {}", slot.block, layout.blocks);
         }
+        let rows = store::Appended { layout, layer, slots, keys, rotation, values };
         match &mut self.data {
-            KvData::F32(data) => append(pool, &layout, data, layer, slots, keys, values),
-            KvData::Bf16(data) => append(pool, &layout, data, layer, slots, keys, values),
+            KvData::F32(data) => rows.store(pool, data),
+            KvData::Bf16(data) => rows.store(pool, data),
         }
     }
 
@@ -183,70 +198,4 @@ impl KvPool {
             }
         }
     }
-}
-
-/// An element as stored.
-pub(crate) trait KvElement: bytemuck::Pod + Send + Sync {
-    /// Elements that one instruction multiplies.
-    const GROUP: usize;
-    fn from_f32(value: f32) -> Self;
-}
-
-impl KvElement for f32 {
-    const GROUP: usize = 1;
-    #[inline(always)]
-    fn from_f32(value: f32) -> f32 {
-        value
-    }
-}
-
-impl KvElement for bf16 {
-    const GROUP: usize = 2;
-    #[inline(always)]
-    fn from_f32(value: f32) -> bf16 {
-        bf16::from_f32(value)
-    }
-}
-
-fn append<T: KvElement>(
-    pool: &Pool,
-    layout: &KvLayout,
-    data: &mut [T],
-    layer: usize,
-    slots: &[KvSlot],
-    keys: Rows<'_>,
-    values: Rows<'_>,
-) {
-    let (dim, value_dim) = (layout.head_dim, layout.value_dim());
-    let data = SharedMut::new(data);
-    // Parts of a head, never parts of its tokens: two rows may name the same slot.
-    pool.split(2 * layout.kv_heads, slots.len() * dim, |range| {
-        for part in range {
-            let (head, is_value) = (part / 2, part % 2 == 1);
-            for (index, slot) in slots.iter().enumerate() {
-                let start = layout.head_start(layer, slot.block as usize, head);
-                let offset = slot.offset as usize;
-                if is_value {
-                    // SAFETY: this thread alone has this head's values.
-                    let to = unsafe { data.slice(start + layout.keys_len(), value_dim * BLOCK_TOKENS) };
-                    let group = &mut to[offset / T::GROUP * value_dim * T::GROUP..][..value_dim * T::GROUP];
-                    let from = &values.row(index)[head * dim..][..dim];
-                    for (to, from) in group.chunks_exact_mut(T::GROUP).zip(from) {
-                        to[offset % T::GROUP] = T::from_f32(*from);
-                    }
-                } else {
-                    // SAFETY: this thread alone has this head's keys.
-                    let to = unsafe { data.slice(start, layout.keys_len()) };
-                    let from = &keys.row(index)[head * dim..][..dim];
-                    let groups =
-                        to.chunks_exact_mut(BLOCK_TOKENS * T::GROUP).zip(from.chunks_exact(T::GROUP));
-                    for (to, from) in groups {
-                        for (to, from) in to[offset * T::GROUP..].iter_mut().zip(from) {
-                            *to = T::from_f32(*from);
-                        }
-                    }
-                }
-            }
-        }
-    });
 }

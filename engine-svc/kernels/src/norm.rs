@@ -1,94 +1,143 @@
 //! RMSNorm and LayerNorm over rows. Statistics are summed in 16 fixed lanes, so a row's result
 //! depends on that row alone.
 
-use crate::isa::vectorised;
+use crate::isa::{Isa, vectorised};
 use crate::math::{LANES, reduce};
 use crate::pool::Pool;
 use crate::rows::Heads;
 
-/// Root-mean-square norm of each row of `weight.len()` elements:
-/// `out = x / sqrt(mean(x²) + eps) · weight` (Zhang and Sennrich 2019).
-///
-/// # Panics
-/// If `x` and `out` are not the same whole number of rows.
-pub fn rms_norm(pool: &Pool, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
-    assert_eq!(x.len(), out.len(), "input and output differ in length");
-    let (isa, width) = (pool.isa(), weight.len());
-    pool.for_rows(out, width, |index, out| {
-        out.copy_from_slice(&x[index * width..][..width]);
-        rms_row(isa, out, weight, eps);
-    });
+/// A norm's weights.
+#[derive(Debug, Clone)]
+pub struct Norm {
+    kind: Kind,
+    scale: Vec<f32>,
+    bias: Option<Vec<f32>>,
+    eps: f32,
 }
 
-/// RMSNorm of each head in place, all with the same weight (the query and key norms of Qwen3).
-///
-/// # Panics
-/// If the heads do not lie inside a row, or are not as wide as `weight`.
-pub fn rms_norm_heads(pool: &Pool, data: &mut [f32], heads: Heads, weight: &[f32], eps: f32) {
-    assert_eq!(heads.dim, weight.len(), "one weight per element of a head");
-    let isa = pool.isa();
-    pool.for_rows(data, heads.stride, |_, row| {
-        for head in heads.of(row) {
-            rms_row(isa, head, weight, eps);
-        }
-    });
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Rms,
+    Layer,
 }
 
-/// Layer norm of each row of `weight.len()` elements:
-/// `out = (x - mean) / sqrt(variance + eps) · weight + bias` (Ba et al. 2016).
-///
-/// # Panics
-/// If `x` and `out` are not the same whole number of rows, or `bias` is not as long as `weight`.
-pub fn layer_norm(pool: &Pool, x: &[f32], weight: &[f32], bias: Option<&[f32]>, eps: f32, out: &mut [f32]) {
-    assert_eq!(x.len(), out.len(), "input and output differ in length");
-    let (isa, width) = (pool.isa(), weight.len());
-    assert!(bias.is_none_or(|bias| bias.len() == width), "one bias element per weight");
-    pool.for_rows(out, width, |index, out| {
-        out.copy_from_slice(&x[index * width..][..width]);
-        layer_row(isa, out, weight, bias, eps);
-    });
+impl Norm {
+    /// Root-mean-square norm, `x / sqrt(mean(x²) + eps) · scale` (Zhang and Sennrich 2019).
+    pub fn rms(scale: Vec<f32>, eps: f32) -> Norm {
+        Norm { kind: Kind::Rms, scale, bias: None, eps }
+    }
+
+    /// Layer norm, `(x - mean) / sqrt(variance + eps) · scale + bias` (Ba et al. 2016).
+    ///
+    /// # Panics
+    /// If `bias` is not as long as `scale`.
+    pub fn layer(scale: Vec<f32>, bias: Option<Vec<f32>>, eps: f32) -> Norm {
+        assert!(bias.as_ref().is_none_or(|bias| bias.len() == scale.len()), "one bias element per weight");
+        Norm { kind: Kind::Layer, scale, bias, eps }
+    }
+
+    /// Elements of a row.
+    pub fn width(&self) -> usize {
+        self.scale.len()
+    }
+
+    /// Normalizes each row of `x` into `out`.
+    ///
+    /// # Panics
+    /// If the two are not the same whole number of rows.
+    pub fn forward(&self, pool: &Pool, x: &[f32], out: &mut [f32]) {
+        assert_eq!(x.len(), out.len(), "input and output differ in length");
+        let (isa, width) = (pool.isa(), self.width());
+        pool.for_rows(out, width, |index, out| self.row(isa, &x[index * width..][..width]).write(0, out));
+    }
+
+    /// Normalizes each of these heads in place (the query and key norms of Qwen3).
+    ///
+    /// # Panics
+    /// If the heads do not lie inside a row, or are not as wide as the weights.
+    pub fn forward_heads(&self, pool: &Pool, data: &mut [f32], heads: Heads) {
+        assert_eq!(heads.dim, self.width(), "one weight per element of a head");
+        let isa = pool.isa();
+        pool.for_rows(data, heads.stride, |_, row| {
+            for head in heads.of(row) {
+                let (mean, factor) = self.statistics(isa, head);
+                self.apply(isa, 0, head, mean, factor);
+            }
+        });
+    }
+
+    /// A row to be normalized.
+    pub(crate) fn row<'a>(&'a self, isa: Isa, x: &'a [f32]) -> NormedRow<'a> {
+        let (mean, factor) = self.statistics(isa, x);
+        NormedRow { norm: self, isa, x, mean, factor }
+    }
+
+    /// What is subtracted from each element of a row, and what the difference is multiplied with.
+    fn statistics(&self, isa: Isa, x: &[f32]) -> (f32, f32) {
+        let mean = match self.kind {
+            Kind::Rms => 0.0,
+            Kind::Layer => sum(isa, x) / x.len() as f32,
+        };
+        let mean_square = sum_of_squares(isa, x, mean) / x.len() as f32;
+        (mean, 1.0 / (mean_square + self.eps).sqrt())
+    }
+
+    /// Normalizes elements `first..` of a row in place.
+    fn apply(&self, isa: Isa, first: usize, x: &mut [f32], mean: f32, factor: f32) {
+        let columns = first..first + x.len();
+        let bias = self.bias.as_ref().map(|bias| &bias[columns.clone()]);
+        apply(isa, x, &self.scale[columns], bias, mean, factor);
+    }
+}
+
+/// A row whose statistics are known.
+pub(crate) struct NormedRow<'a> {
+    norm: &'a Norm,
+    isa: Isa,
+    x: &'a [f32],
+    mean: f32,
+    factor: f32,
+}
+
+impl NormedRow<'_> {
+    /// Writes its normalized elements `first..`, as many as there is room for.
+    pub(crate) fn write(&self, first: usize, out: &mut [f32]) {
+        out.copy_from_slice(&self.x[first..][..out.len()]);
+        self.norm.apply(self.isa, first, out, self.mean, self.factor);
+    }
 }
 
 vectorised! {
-    fn rms_row(row: &mut [f32], weight: &[f32], eps: f32) {
-        let mean_square = sum(row, |x| x * x) / row.len() as f32;
-        let scale = 1.0 / (mean_square + eps).sqrt();
-        for (x, weight) in row.iter_mut().zip(weight) {
-            *x = *x * scale * weight;
+    fn apply(x: &mut [f32], scale: &[f32], bias: Option<&[f32]>, mean: f32, factor: f32) {
+        for (x, scale) in x.iter_mut().zip(scale) {
+            *x = (*x - mean) * factor * scale;
+        }
+        if let Some(bias) = bias {
+            for (x, bias) in x.iter_mut().zip(bias) {
+                *x += bias;
+            }
         }
     }
 }
 
 vectorised! {
-    fn layer_row(row: &mut [f32], weight: &[f32], bias: Option<&[f32]>, eps: f32) {
-        let mean = sum(row, |x| x) / row.len() as f32;
-        for x in row.iter_mut() {
-            *x -= mean;
-        }
-        let variance = sum(row, |x| x * x) / row.len() as f32;
-        let scale = 1.0 / (variance + eps).sqrt();
-        match bias {
-            Some(bias) => {
-                for ((x, weight), bias) in row.iter_mut().zip(weight).zip(bias) {
-                    *x = *x * scale * weight + bias;
-                }
-            }
-            None => {
-                for (x, weight) in row.iter_mut().zip(weight) {
-                    *x = *x * scale * weight;
-                }
-            }
-        }
+    fn sum(row: &[f32]) -> f32 {
+        sum_in_lanes(row, |x| x)
+    }
+}
+
+vectorised! {
+    fn sum_of_squares(row: &[f32], mean: f32) -> f32 {
+        sum_in_lanes(row, |x| (x - mean) * (x - mean))
     }
 }
 
 /// The sum of `f(x)` over a row, in [`LANES`] interleaved partial sums.
 #[inline(always)]
-fn sum(row: &[f32], f: impl Fn(f32) -> f32) -> f32 {
+fn sum_in_lanes(row: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     let mut lanes = [0.0f32; LANES];
-    let chunks = row.chunks_exact(LANES);
-    let rest = chunks.remainder();
-    for chunk in chunks {
+    let (whole, rest) = row.as_chunks::<LANES>();
+    for chunk in whole {
         for (lane, x) in lanes.iter_mut().zip(chunk) {
             *lane += f(*x);
         }

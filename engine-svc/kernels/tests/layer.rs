@@ -5,7 +5,7 @@ mod common;
 use common::{Random, assert_close, assert_same_bits, pools};
 use firstlight_kernels::activation::{gelu_erf, gelu_tanh, silu_mul};
 use firstlight_kernels::elementwise::{add, argmax, gather, gather_add};
-use firstlight_kernels::norm::{layer_norm, rms_norm, rms_norm_heads};
+use firstlight_kernels::norm::Norm;
 use firstlight_kernels::pool::Pool;
 use firstlight_kernels::rows::Heads;
 use proptest::prelude::*;
@@ -32,10 +32,10 @@ proptest! {
         }
         for pool in pools(2) {
             let mut out = vec![f32::NAN; x.len()];
-            rms_norm(&pool, &x, &weight, EPS, &mut out);
+            Norm::rms(weight.clone(), EPS).forward(&pool, &x, &mut out);
             assert_close(&out, &rms, 1e-5, 1.0);
             // A narrow row can have a variance near eps, which magnifies rounding.
-            layer_norm(&pool, &x, &weight, Some(&bias), EPS, &mut out);
+            Norm::layer(weight.clone(), Some(bias.clone()), EPS).forward(&pool, &x, &mut out);
             assert_close(&out, &layer, 1e-4, 1.0);
         }
     }
@@ -100,12 +100,13 @@ fn a_row_does_not_depend_on_the_rows_beside_it() {
     let (x, weight) = (random.vec(50 * width), random.vec(width));
     for pool in pools(3) {
         let mut all = vec![f32::NAN; x.len()];
-        rms_norm(&pool, &x, &weight, EPS, &mut all);
+        let norm = Norm::rms(weight.clone(), EPS);
+        norm.forward(&pool, &x, &mut all);
         let mut gelu = x.clone();
         gelu_tanh(&pool, &mut gelu, width);
         for (index, row) in x.chunks_exact(width).enumerate() {
             let mut one = vec![f32::NAN; width];
-            rms_norm(&pool, row, &weight, EPS, &mut one);
+            norm.forward(&pool, row, &mut one);
             assert_same_bits(&one, &all[index * width..][..width]);
             one.copy_from_slice(row);
             gelu_tanh(&pool, &mut one, width);
@@ -134,12 +135,13 @@ fn heads_are_normalised_one_by_one() {
     let mut random = Random::new(1);
     let (x, weight) = (random.vec(4 * 53), random.vec(16));
     let mut got = x.clone();
-    rms_norm_heads(&pool, &mut got, Heads { stride: 53, first: 2, count: 3, dim: 16 }, &weight, EPS);
+    let norm = Norm::rms(weight, EPS);
+    norm.forward_heads(&pool, &mut got, Heads { stride: 53, first: 2, count: 3, dim: 16 });
     for row in 0..4 {
         for head in 0..3 {
             let at = row * 53 + 2 + head * 16;
             let mut want = [0.0; 16];
-            rms_norm(&pool, &x[at..at + 16], &weight, EPS, &mut want);
+            norm.forward(&pool, &x[at..at + 16], &mut want);
             assert_same_bits(&got[at..at + 16], &want);
         }
         assert_eq!(got[row * 53 + 52], x[row * 53 + 52]);

@@ -6,6 +6,7 @@ mod common;
 use common::{Random, as_bf16, assert_close, assert_same_bits, pools};
 use firstlight_kernels::activation::silu_mul;
 use firstlight_kernels::linear::{GatedLinear, PackedLinear, WeightFormat, Write};
+use firstlight_kernels::norm::Norm;
 use firstlight_kernels::pool::Pool;
 use proptest::prelude::*;
 
@@ -154,11 +155,39 @@ fn a_gated_linear_is_two_linears_and_their_activation_and_feeds_a_third() {
                 assert_same_bits(&out, &want);
                 assert_eq!((gated.format(), gated.features()), (format, features));
 
-                let down = Case::random(m, 50, features, true, 23).pack(&pool, format);
-                let (mut want, mut y) = (vec![2.5; m * 50], vec![2.5; m * 50]);
+                let norm = some_norm(case.k);
+                let down = Case::random(m, case.k, features, true, 23).pack(&pool, format);
+                let (mut normed, mut want) = (vec![f32::NAN; m * case.k], case.x.clone());
+                norm.forward(&pool, &case.x, &mut normed);
+                gated.forward(&pool, &normed, &mut out);
                 down.forward(&pool, &out, &mut want, Write::Add);
-                gated.feed(&pool, &case.x, &down, &mut out, &mut y);
-                assert_same_bits(&y, &want);
+                let mut residual = case.x.clone();
+                gated.feed(&pool, &norm, &down, (&mut normed, &mut out), &mut residual);
+                assert_same_bits(&residual, &want);
+            }
+        }
+    }
+}
+
+fn some_norm(width: usize) -> Norm {
+    let mut random = Random::new(29);
+    Norm::layer(random.vec(width), Some(random.vec(width)), 1e-5)
+}
+
+#[test]
+fn normalized_rows_are_multiplied_as_if_they_had_been_written() {
+    for (m, k) in [(1, 64), (5, 300), (40, 577), (700, 576)] {
+        let case = Case::random(m, 50, k, true, 31);
+        let norm = some_norm(k);
+        for pool in pools(2) {
+            let mut normed = vec![f32::NAN; m * k];
+            norm.forward(&pool, &case.x, &mut normed);
+            for format in FORMATS {
+                let linear = case.pack(&pool, format);
+                let (mut want, mut got) = (vec![f32::NAN; m * 50], vec![f32::NAN; m * 50]);
+                linear.forward(&pool, &normed, &mut want, Write::Set);
+                linear.forward_normed(&pool, &norm, &case.x, &mut got, Write::Set);
+                assert_same_bits(&got, &want);
             }
         }
     }

@@ -78,8 +78,7 @@ impl<D: Ops> Layer<D> {
         let (heads, kv_heads, dim) = (config.heads, config.kv_heads, config.head_dim);
         let stride = config.query_width() + 2 * config.kv_width();
         let heads_from = |first, count| Heads { stride, first: first * dim, count, dim };
-        ops.normalize(&self.attention_norm, &mut b.x, &mut b.normed);
-        ops.multiply(&self.qkv, &b.normed, &mut b.qkv);
+        ops.normalize_multiply(&self.attention_norm, &self.qkv, &mut b.x, &mut b.normed, &mut b.qkv);
         if let Some(norm) = &self.query_norm {
             ops.normalize_heads(norm, heads_from(0, heads), &mut b.qkv);
         }
@@ -91,15 +90,17 @@ impl<D: Ops> Layer<D> {
     }
 
     fn mlp(&self, ops: &mut D, mlp: Mlp, b: &mut Buffers<D>) {
-        ops.normalize(&self.mlp_norm, &mut b.x, &mut b.normed);
         match mlp {
             Mlp::GatedSilu => {
-                let between = (&mut b.up, &mut b.activated);
-                return ops.feed_gated(&self.up, &self.down, &b.normed, between, &mut b.x);
+                let between = [&mut b.normed, &mut b.up, &mut b.activated];
+                return ops.feed_gated(&self.mlp_norm, (&self.up, &self.down), &mut b.x, between);
             }
-            Mlp::GeluTanh => ops.multiply_gelu_tanh(&self.up, &b.normed, &mut b.up),
+            Mlp::GeluTanh => {
+                ops.normalize(&self.mlp_norm, &mut b.x, &mut b.normed);
+                ops.multiply_gelu_tanh(&self.up, &b.normed, &mut b.up);
+            }
             Mlp::GeluErf => {
-                ops.multiply(&self.up, &b.normed, &mut b.up);
+                ops.normalize_multiply(&self.mlp_norm, &self.up, &mut b.x, &mut b.normed, &mut b.up);
                 ops.gelu_erf(&mut b.up);
             }
         }

@@ -76,23 +76,35 @@ pub trait Ops {
     /// `y = x·Wᵀ + b`.
     fn multiply(&mut self, weights: &Self::Linear, x: &Self::Buffer, y: &mut Self::Buffer);
 
+    /// `y = norm(x)·Wᵀ + b`, `normed` being as wide as `x`.
+    fn normalize_multiply(
+        &mut self,
+        norm: &Self::Norm,
+        weights: &Self::Linear,
+        x: &mut Self::Buffer,
+        normed: &mut Self::Buffer,
+        y: &mut Self::Buffer,
+    ) {
+        self.normalize(norm, x, normed);
+        self.multiply(weights, normed, y);
+    }
+
     /// `y = gelu(x·Wᵀ + b)`, GELU in its tanh form.
     fn multiply_gelu_tanh(&mut self, weights: &Self::Linear, x: &Self::Buffer, y: &mut Self::Buffer) {
         self.multiply(weights, x, y);
         self.gelu_tanh(y);
     }
 
-    /// `y += (silu(gate) · up)·Wᵀ + b` with `gate | up` side by side in what `gate_up` makes of `x`; the buffers between
-    /// have room for the one and the other.
+    /// `x += (silu(gate) · up)·Wᵀ + b` with `gate | up` side by side in what `gate_up` makes of `norm(x)`; the buffers
+    /// between have room for that, for gate and up, and for their product.
     fn feed_gated(
         &mut self,
-        gate_up: &Self::Linear,
-        down: &Self::Linear,
-        x: &Self::Buffer,
-        between: (&mut Self::Buffer, &mut Self::Buffer),
-        y: &mut Self::Buffer,
+        norm: &Self::Norm,
+        (gate_up, down): (&Self::Linear, &Self::Linear),
+        x: &mut Self::Buffer,
+        between: [&mut Self::Buffer; 3],
     ) {
-        feed_gated_in_parts(self, gate_up, down, x, between, y);
+        feed_gated_in_parts(self, norm, (gate_up, down), x, between);
     }
 
     /// `y += x·Wᵀ + b`, at the latest when `y` is normalized.
@@ -122,13 +134,12 @@ pub trait Ops {
 /// [`Ops::feed_gated`] by the operations that it consists of.
 pub fn feed_gated_in_parts<D: Ops + ?Sized>(
     ops: &mut D,
-    gate_up: &D::Linear,
-    down: &D::Linear,
-    x: &D::Buffer,
-    (gated, activated): (&mut D::Buffer, &mut D::Buffer),
-    y: &mut D::Buffer,
+    norm: &D::Norm,
+    (gate_up, down): (&D::Linear, &D::Linear),
+    x: &mut D::Buffer,
+    [normed, gated, activated]: [&mut D::Buffer; 3],
 ) {
-    ops.multiply(gate_up, x, gated);
+    ops.normalize_multiply(norm, gate_up, x, normed, gated);
     ops.silu_mul(gated, activated);
-    ops.multiply_add(down, activated, y);
+    ops.multiply_add(down, activated, x);
 }

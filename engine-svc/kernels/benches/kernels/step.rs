@@ -4,7 +4,7 @@
 use firstlight_kernels::attention::{AttentionPlan, AttentionShape, Sequence};
 use firstlight_kernels::kv::{BLOCK_TOKENS, KvLayout, KvPool, KvSlot, KvType};
 use firstlight_kernels::linear::{GatedLinear, PackedLinear, WeightFormat, Write};
-use firstlight_kernels::norm::rms_norm;
+use firstlight_kernels::norm::Norm;
 use firstlight_kernels::pool::Pool;
 use firstlight_kernels::rope::{Rope, RopePairing, inverse_frequencies};
 use firstlight_kernels::rows::Rows;
@@ -74,10 +74,10 @@ fn print_format(pool: &Pool, format: WeightFormat, cases: Vec<(String, (usize, u
         let runs = if step.rows <= 16 { 21 } else { 7 };
         let mut parts = Laps::new();
         let whole = median(runs, || step.run(&mut kv, &mut parts));
-        let [norms, linears, storing, attention] = parts.shares().map(|share| 100.0 * share);
+        let [linears, storing, attention] = parts.shares().map(|share| 100.0 * share);
         println!(
             "{name}: {:>7.2} ms, linears {linears:.0} %, attention {attention:.0} %, \
-             norms {norms:.0} %, storing {storing:.0} %",
+             storing {storing:.0} %",
             whole * 1e3,
         );
     }
@@ -85,7 +85,6 @@ fn print_format(pool: &Pool, format: WeightFormat, cases: Vec<(String, (usize, u
 
 /// Parts of a forward.
 enum Part {
-    Norms,
     Linears,
     Storing,
     Attention,
@@ -121,7 +120,7 @@ struct Step<'a> {
     attended: Vec<f32>,
     features: Vec<f32>,
     logits: Vec<f32>,
-    weight: Vec<f32>,
+    norm: Norm,
 }
 
 impl<'a> Step<'a> {
@@ -154,21 +153,19 @@ impl<'a> Step<'a> {
             attended: vec![0.1; rows * HIDDEN],
             features: vec![0.1; rows * FEATURES],
             logits: vec![0.0; sequences.len() * VOCABULARY],
-            weight: vec![1.0; HIDDEN],
+            norm: Norm::rms(vec![1.0; HIDDEN], 1e-5),
         }
     }
 
     /// One forward.
-    fn run(&mut self, kv: &mut KvPool, laps: &mut Laps<4>) {
+    fn run(&mut self, kv: &mut KvPool, laps: &mut Laps<3>) {
         let pool = self.pool;
         let shape = AttentionShape { heads: HEADS, scale: 0.125 };
         let plan = AttentionPlan::new(pool, kv.layout(), shape, self.sequences);
         self.hidden.fill(0.1);
         laps.start();
         for (index, Layer { qkv, output, gate_up, down }) in self.layers.iter().enumerate() {
-            rms_norm(pool, &self.hidden, &self.weight, 1e-5, &mut self.normed);
-            laps.end(Part::Norms as usize);
-            qkv.forward(pool, &self.normed, &mut self.qkv, Write::Set);
+            qkv.forward_normed(pool, &self.norm, &self.hidden, &mut self.qkv, Write::Set);
             laps.end(Part::Linears as usize);
             let columns = |from: usize, heads: usize| {
                 Rows::columns(&self.qkv, QKV, from * HEAD_DIM..(from + heads) * HEAD_DIM)
@@ -180,15 +177,13 @@ impl<'a> Step<'a> {
             laps.end(Part::Attention as usize);
             output.forward(pool, &self.attended, &mut self.hidden, Write::Add);
             laps.end(Part::Linears as usize);
-            rms_norm(pool, &self.hidden, &self.weight, 1e-5, &mut self.normed);
-            laps.end(Part::Norms as usize);
-            gate_up.feed(pool, &self.normed, down, &mut self.features, &mut self.hidden);
+            let between = (&mut self.normed[..], &mut self.features[..]);
+            gate_up.feed(pool, &self.norm, down, between, &mut self.hidden);
             laps.end(Part::Linears as usize);
         }
         let sampled = self.logits.len() / VOCABULARY * HIDDEN;
-        rms_norm(pool, &self.hidden, &self.weight, 1e-5, &mut self.normed);
-        laps.end(Part::Norms as usize);
-        self.head.forward(pool, &self.normed[..sampled], &mut self.logits, Write::Set);
+        let (x, logits) = (&self.hidden[..sampled], &mut self.logits);
+        self.head.forward_normed(pool, &self.norm, x, logits, Write::Set);
         laps.end(Part::Linears as usize);
     }
 }

@@ -3,9 +3,10 @@
 
 use super::pass::{Out, Pass};
 use super::tile::{MAX_ROWS, PANEL};
-use super::{PackedLinear, WeightFormat, Write, parts};
+use super::{PackedLinear, WeightFormat, Write, rows_of, rows_per_pass};
 use crate::activation::silu_mul_row;
 use crate::disjoint::SharedMut;
+use crate::norm::Norm;
 use crate::pool::Pool;
 
 /// Two weight matrices `[features, k]` (SwiGLU, Shazeer 2020), in the order the kernels read them.
@@ -78,7 +79,7 @@ impl GatedLinear {
     /// If the two do not hold the same whole number of rows.
     pub fn forward(&self, pool: &Pool, x: &[f32], out: &mut [f32]) {
         let features = self.features;
-        self.both.in_passes(pool, x, out, features, |pass, out| {
+        self.both.in_passes(pool, (x, None), (out, features), |pass, out| {
             let out = SharedMut::new(out);
             self.pass(pool, pass, |row, first, gated| {
                 // SAFETY: no other tile covers these outputs.
@@ -87,31 +88,47 @@ impl GatedLinear {
         });
     }
 
-    /// The feed-forward block: adds what `down` makes of [`GatedLinear::forward`] to `y[M, N]`, by way of
-    /// `between[M, features]` or not: the same bits.
+    /// The feed-forward block: adds to each row of `residual` what `down` makes of [`GatedLinear::forward`] of the
+    /// normalized row; `between` is as much memory as that takes, in rows of `residual` and of features. The same bits
+    /// as one after the other.
     ///
     /// # Panics
-    /// If they do not hold the same whole number of rows, or `down` does not take so many features.
-    pub fn feed(&self, pool: &Pool, x: &[f32], down: &PackedLinear, between: &mut [f32], y: &mut [f32]) {
-        let features = self.features;
-        assert_eq!(down.inputs(), features, "inputs of what follows the activation");
-        let against = down.against(pool);
-        let operand = against.kernel.operand;
-        if !operand.takes_columns() {
-            self.forward(pool, x, between);
-            return down.forward(pool, between, y, Write::Add);
+    /// If they do not hold the same whole number of rows, or the widths do not fit.
+    pub fn feed(
+        &self,
+        pool: &Pool,
+        norm: &Norm,
+        down: &PackedLinear,
+        (normed, activated): (&mut [f32], &mut [f32]),
+        residual: &mut [f32],
+    ) {
+        let (k, features) = (self.both.inputs(), self.features);
+        assert_eq!(
+            (norm.width(), down.inputs(), down.outputs()),
+            (k, features, k),
+            "widths of a feed-forward block"
+        );
+        let (both, down_against) = (self.both.against(pool), down.against(pool));
+        let (input, operand) = (both.kernel.operand, down_against.kernel.operand);
+        if !(input.takes_columns() && operand.takes_columns()) {
+            norm.forward(pool, residual, normed);
+            self.forward(pool, normed, activated);
+            return down.forward(pool, activated, residual, Write::Add);
         }
-        for (x, y) in parts((x, self.both.inputs()), (y, down.outputs()), features) {
-            let rows = x.len() / self.both.inputs();
-            let bytes = operand.bytes(rows, features);
-            Pass::prepare(pool, self.both.against(pool), x, bytes, |pass, prepared| {
-                let place = (prepared.as_ptr(), operand.row_bytes(features));
-                let prepared = SharedMut::new(prepared);
-                self.pass(pool, pass, |row, first, gated| {
+        let part = rows_per_pass(rows_of(residual, k), features);
+        for residual in residual.chunks_mut(part * k) {
+            let rows = residual.len() / k;
+            let bytes = input.bytes(rows, k);
+            pool.with_scratch(bytes + operand.bytes(rows, features), |scratch| {
+                let (prepared, activated) = scratch.split_at_mut(bytes);
+                let pass = Pass::new(both, input.prepare_normed(pool, residual, norm, prepared), rows);
+                let place = (activated.as_ptr(), operand.row_bytes(features));
+                let activated = SharedMut::new(activated);
+                self.pass(pool, &pass, |row, first, gated| {
                     // SAFETY: no other tile covers these columns.
-                    unsafe { operand.put(&prepared, features, row, first, gated) };
+                    unsafe { operand.put(&activated, features, row, first, gated) };
                 });
-                down.pass(pool, &Pass::new(against, place, rows), y, Write::Add);
+                down.pass(pool, &Pass::new(down_against, place, rows), residual, Write::Add);
             });
         }
     }

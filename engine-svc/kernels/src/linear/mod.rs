@@ -35,6 +35,7 @@ mod tile;
 use half::bf16;
 
 use crate::disjoint::SharedMut;
+use crate::norm::Norm;
 use crate::pool::Pool;
 use block::{BLOCK, BlockPanels};
 use float::{Panels, Weight};
@@ -190,7 +191,17 @@ impl PackedLinear {
     /// # Panics
     /// If the two do not hold the same whole number of rows.
     pub fn forward(&self, pool: &Pool, x: &[f32], y: &mut [f32], write: Write) {
-        self.in_passes(pool, x, y, self.n, |pass, y| self.pass(pool, pass, y, write));
+        self.in_passes(pool, (x, None), (y, self.n), |pass, y| self.pass(pool, pass, y, write));
+    }
+
+    /// Computes `y[M, N]` from the normalized rows of `x[M, K]`: the same bits as [`Norm::forward`] and
+    /// [`PackedLinear::forward`].
+    ///
+    /// # Panics
+    /// As [`PackedLinear::forward`], and if the norm is of another width.
+    pub fn forward_normed(&self, pool: &Pool, norm: &Norm, x: &[f32], y: &mut [f32], write: Write) {
+        assert_eq!(norm.width(), self.k, "width of the norm");
+        self.in_passes(pool, (x, Some(norm)), (y, self.n), |pass, y| self.pass(pool, pass, y, write));
     }
 
     fn pass(&self, pool: &Pool, pass: &Pass<'_>, y: &mut [f32], write: Write) {
@@ -214,13 +225,15 @@ impl PackedLinear {
     fn in_passes(
         &self,
         pool: &Pool,
-        x: &[f32],
-        y: &mut [f32],
-        width: usize,
+        (x, norm): (&[f32], Option<&Norm>),
+        (y, width): (&mut [f32], usize),
         mut work: impl FnMut(&Pass<'_>, &mut [f32]),
     ) {
-        for (x, y) in parts((x, self.k), (y, width), self.k) {
-            Pass::prepare(pool, self.against(pool), x, 0, |pass, _| work(pass, y));
+        let (k, rows) = (self.k, rows_of(x, self.k));
+        assert_eq!(rows, rows_of(y, width), "inputs and outputs differ in rows");
+        let part = rows_per_pass(rows, k);
+        for (x, y) in x.chunks(part * k).zip(y.chunks_mut(part * width)) {
+            Pass::prepare(pool, self.against(pool), x, norm, |pass| work(pass, y));
         }
     }
 
@@ -252,19 +265,15 @@ impl PackedLinear {
     }
 }
 
-/// Splits rows of `x` and `y`, of so many elements, into parts of which `widest` elements a row stay in the cache.
-fn parts<'a>(
-    (x, k): (&'a [f32], usize),
-    (y, width): (&'a mut [f32], usize),
-    widest: usize,
-) -> impl Iterator<Item = (&'a [f32], &'a mut [f32])> {
-    assert!(x.len().is_multiple_of(k), "{} is not rows of {k}", x.len());
-    assert!(y.len().is_multiple_of(width), "{} is not rows of {width}", y.len());
-    let rows = x.len() / k;
-    assert_eq!(rows, y.len() / width, "inputs and outputs differ in rows");
-    let parts = (rows * widest).div_ceil(ELEMENTS_PER_PASS).max(1);
-    let rows = rows.div_ceil(parts).max(1);
-    x.chunks(rows * k).zip(y.chunks_mut(rows * width))
+fn rows_of(x: &[f32], width: usize) -> usize {
+    assert!(x.len().is_multiple_of(width), "{} is not rows of {width}", x.len());
+    x.len() / width
+}
+
+/// How many of these rows are multiplied at a time, where `widest` elements of each stay in the cache.
+fn rows_per_pass(rows: usize, widest: usize) -> usize {
+    let passes = (rows * widest).div_ceil(ELEMENTS_PER_PASS).max(1);
+    rows.div_ceil(passes).max(1)
 }
 
 /// A bias padded to whole panels.

@@ -4,7 +4,11 @@ use super::{block, float};
 #[cfg(target_arch = "x86_64")]
 use crate::amx;
 use crate::disjoint::SharedMut;
+use crate::norm::Norm;
 use crate::pool::Pool;
+
+/// Columns that are normalized at a time.
+const COLUMNS: usize = 128;
 
 /// What a kernel multiplies the weights with.
 #[derive(Clone, Copy)]
@@ -68,6 +72,32 @@ impl Operand {
             Operand::Blocks => block::operand::quantise_rows(pool, x, k, out),
         }
         (out.as_ptr(), self.row_bytes(k))
+    }
+
+    /// As [`Operand::prepare`] of normalized rows, where rows can be written some columns at a time.
+    pub(super) fn prepare_normed(
+        self,
+        pool: &Pool,
+        x: &[f32],
+        norm: &Norm,
+        out: &mut [u8],
+    ) -> (*const u8, usize) {
+        let (isa, k) = (pool.isa(), norm.width());
+        let place = (out.as_ptr(), self.row_bytes(k));
+        let out = SharedMut::new(out);
+        pool.split(x.len() / k, k, |range| {
+            let mut columns = [0.0; COLUMNS];
+            for index in range {
+                let row = norm.row(isa, &x[index * k..][..k]);
+                for first in (0..k).step_by(COLUMNS) {
+                    let columns = &mut columns[..COLUMNS.min(k - first)];
+                    row.write(first, columns);
+                    // SAFETY: each row is handed to one thread only.
+                    unsafe { self.put(&out, k, index, first, columns) };
+                }
+            }
+        });
+        place
     }
 
     /// Whether rows can be written some columns at a time, by [`Operand::put`]: where no number is held for several

@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use super::Write;
 use super::tile::{Ahead, Kernel, PANEL, Tile};
+use crate::norm::Norm;
 use crate::pool::{INLINE_ELEMENTS, Pool};
 
 /// A matrix, and what multiplies with it on this machine.
@@ -42,20 +43,32 @@ pub(super) struct Out {
 }
 
 impl Pass<'_> {
-    /// Prepares `x` in scratch memory for as long as `work` runs; `more` bytes of it are work's own.
+    /// Prepares rows in scratch memory for as long as `work` runs.
     pub(super) fn prepare(
         pool: &Pool,
         against: Against<'_>,
         x: &[f32],
-        more: usize,
-        work: impl FnOnce(&Pass<'_>, &mut [u8]),
+        norm: Option<&Norm>,
+        work: impl FnOnce(&Pass<'_>),
     ) {
         let (rows, operand) = (x.len() / against.k, against.kernel.operand);
         let bytes = operand.bytes(rows, against.k);
-        pool.with_scratch(bytes + more, |scratch| {
-            let (prepared, more) = scratch.split_at_mut(bytes);
-            let prepared = operand.prepare(pool, x, against.k, prepared);
-            work(&Pass::new(against, prepared, rows), more);
+        let normed_bytes = match norm {
+            Some(_) if !operand.takes_columns() => size_of_val(x),
+            _ => 0,
+        };
+        pool.with_scratch(bytes + normed_bytes, |scratch| {
+            let (prepared, normed) = scratch.split_at_mut(bytes);
+            let place = match norm {
+                None => operand.prepare(pool, x, against.k, prepared),
+                Some(norm) if normed_bytes == 0 => operand.prepare_normed(pool, x, norm, prepared),
+                Some(norm) => {
+                    let normed = bytemuck::cast_slice_mut(normed);
+                    norm.forward(pool, x, normed);
+                    operand.prepare(pool, normed, against.k, prepared)
+                }
+            };
+            work(&Pass::new(against, place, rows));
         });
     }
 

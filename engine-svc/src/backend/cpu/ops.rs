@@ -8,17 +8,18 @@ use firstlight_kernels::attention::AttentionShape;
 use firstlight_kernels::buffer::Buffer;
 use firstlight_kernels::kv::{BLOCK_TOKENS, KvLayout, KvPool};
 use firstlight_kernels::linear::Write;
+use firstlight_kernels::norm::Norm;
 use firstlight_kernels::pool::Pool;
 use firstlight_kernels::rope::{Rope, RopePairing};
 use firstlight_kernels::rows::{Heads, Rows};
-use firstlight_kernels::{activation, elementwise, norm};
+use firstlight_kernels::{activation, elementwise};
 
 use super::linear::{Linear, Packing};
 use super::step::Step;
 use crate::backend::Chunk;
 use crate::backend::options::CpuOptions;
 use crate::model::ops::{Ops, Role, feed_gated_in_parts};
-use crate::weights::config::Norm;
+use crate::weights::config::Norm as NormKind;
 use crate::weights::{Matrix, Weight};
 
 /// The cores, the KV pool, and how weights are held.
@@ -113,7 +114,7 @@ impl CpuOps {
 impl Ops for CpuOps {
     type Buffer = Activations;
     type Linear = Linear;
-    type Norm = NormWeights;
+    type Norm = Norm;
     type Rope = Rope;
     type Step<'a> = Step<'a>;
 
@@ -123,8 +124,11 @@ impl Ops for CpuOps {
         linear
     }
 
-    fn norm(&mut self, kind: Norm, scale: Vec<f32>, bias: Option<Vec<f32>>, eps: f32) -> NormWeights {
-        NormWeights { kind, scale, bias, eps }
+    fn norm(&mut self, kind: NormKind, scale: Vec<f32>, bias: Option<Vec<f32>>, eps: f32) -> Norm {
+        match kind {
+            NormKind::Rms => Norm::rms(scale, eps),
+            NormKind::Layer => Norm::layer(scale, bias, eps),
+        }
     }
 
     fn rope(&mut self, pairing: RopePairing, inverse_frequencies: &[f64], context: usize) -> Rope {
@@ -152,19 +156,14 @@ impl Ops for CpuOps {
         }
     }
 
-    fn normalize(&mut self, norm: &NormWeights, x: &mut Activations, out: &mut Activations) {
+    fn normalize(&mut self, norm: &Norm, x: &mut Activations, out: &mut Activations) {
         out.set_rows(x.rows);
-        let (x, out) = (x.as_slice(), out.as_mut_slice());
-        let NormWeights { kind, scale, bias, eps } = norm;
-        match kind {
-            Norm::Rms => norm::rms_norm(&self.pool, x, scale, *eps, out),
-            Norm::Layer => norm::layer_norm(&self.pool, x, scale, bias.as_deref(), *eps, out),
-        }
+        norm.forward(&self.pool, x.as_slice(), out.as_mut_slice());
     }
 
     fn normalize_selected(
         &mut self,
-        norm: &NormWeights,
+        norm: &Norm,
         step: &Step<'_>,
         x: &mut Activations,
         scratch: &mut Activations,
@@ -176,29 +175,45 @@ impl Ops for CpuOps {
         self.normalize(norm, scratch, out);
     }
 
-    fn normalize_heads(&mut self, norm: &NormWeights, heads: Heads, x: &mut Activations) {
-        norm::rms_norm_heads(&self.pool, x.as_mut_slice(), heads, &norm.scale, norm.eps);
+    fn normalize_heads(&mut self, norm: &Norm, heads: Heads, x: &mut Activations) {
+        norm.forward_heads(&self.pool, x.as_mut_slice(), heads);
     }
 
     fn multiply(&mut self, weights: &Linear, x: &Activations, y: &mut Activations) {
         self.write(weights, x, y, Write::Set);
     }
 
-    fn feed_gated(
+    fn normalize_multiply(
         &mut self,
-        gate_up: &Linear,
-        down: &Linear,
-        x: &Activations,
-        between: (&mut Activations, &mut Activations),
+        norm: &Norm,
+        weights: &Linear,
+        x: &mut Activations,
+        normed: &mut Activations,
         y: &mut Activations,
     ) {
-        if let (Linear::Gated(gate_up), Linear::Packed(down)) = (gate_up, down) {
-            let (_, activated) = between;
-            activated.set_rows(x.rows);
+        if let Linear::Packed(weights) = weights {
             y.set_rows(x.rows);
-            gate_up.feed(&self.pool, x.as_slice(), down, activated.as_mut_slice(), y.as_mut_slice());
+            weights.forward_normed(&self.pool, norm, x.as_slice(), y.as_mut_slice(), Write::Set);
         } else {
-            feed_gated_in_parts(self, gate_up, down, x, between, y);
+            self.normalize(norm, x, normed);
+            self.multiply(weights, normed, y);
+        }
+    }
+
+    fn feed_gated(
+        &mut self,
+        norm: &Norm,
+        (gate_up, down): (&Linear, &Linear),
+        x: &mut Activations,
+        [normed, gated, activated]: [&mut Activations; 3],
+    ) {
+        if let (Linear::Gated(gate_up), Linear::Packed(down)) = (gate_up, down) {
+            normed.set_rows(x.rows);
+            activated.set_rows(x.rows);
+            let between = (normed.as_mut_slice(), activated.as_mut_slice());
+            gate_up.feed(&self.pool, norm, down, between, x.as_mut_slice());
+        } else {
+            feed_gated_in_parts(self, norm, (gate_up, down), x, [normed, gated, activated]);
         }
     }
 
@@ -238,14 +253,6 @@ impl Ops for CpuOps {
         let width = x.width;
         activation::gelu_erf(&self.pool, x.as_mut_slice(), width);
     }
-}
-
-/// A norm's weights.
-pub struct NormWeights {
-    kind: Norm,
-    scale: Vec<f32>,
-    bias: Option<Vec<f32>>,
-    eps: f32,
 }
 
 /// Rows of activations; the memory grows to the largest forward and stays.

@@ -1,4 +1,4 @@
-//! Probabilities from scores, one query at a time: exponentials to within what rounding to bf16 leaves, in AVX-512.
+//! Probabilities from scores, one query at a time, in AVX-512.
 
 use std::arch::x86_64::*;
 
@@ -6,6 +6,7 @@ use half::bf16;
 
 use super::TILE;
 use crate::kv::BLOCK_TOKENS;
+use crate::math::avx512::exp2;
 
 /// Turns the scores of query `row` in `before` whole blocks, and of the first `seen` tokens of the one after them, into
 /// `exp(scale · score - max)`: in `weights` for the whole blocks, in place for the last. Returns the maximum and the sum,
@@ -60,7 +61,7 @@ fn larger(a: __m512, b: __m512) -> __m512 {
     _mm512_max_ps(b, a)
 }
 
-/// `exp(scale · x - max)`, to 3e-6 of itself; NaN passes through.
+/// `exp(scale · x - max)`; NaN passes through.
 struct Exponent {
     factor: __m512,
     offset: __m512,
@@ -77,21 +78,6 @@ impl Exponent {
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn of(&self, x: __m512) -> __m512 {
-        /// Adding this to a small float leaves its nearest integer in the low bits.
-        const ROUND: f32 = 12_582_912.0;
-        // 2ʳ on |r| ≤ ½, the Taylor series of e^(r ln 2).
-        const SERIES: [f32; 5] =
-            [0.001_333_355_8, 0.009_618_129, 0.055_504_11, 0.240_226_5, std::f32::consts::LN_2];
-        let power = _mm512_fmadd_ps(x, self.factor, self.offset);
-        // Far below what a float can hold; the second operand is returned where one is NaN.
-        let power = _mm512_max_ps(_mm512_set1_ps(-160.0), power);
-        let round = _mm512_set1_ps(ROUND);
-        let whole = _mm512_sub_ps(_mm512_add_ps(power, round), round);
-        let rest = _mm512_sub_ps(power, whole);
-        let mut sum = _mm512_set1_ps(SERIES[0]);
-        for coefficient in &SERIES[1..] {
-            sum = _mm512_fmadd_ps(sum, rest, _mm512_set1_ps(*coefficient));
-        }
-        _mm512_scalef_ps(_mm512_fmadd_ps(sum, rest, _mm512_set1_ps(1.0)), whole)
+        exp2(_mm512_fmadd_ps(x, self.factor, self.offset))
     }
 }

@@ -1,6 +1,9 @@
 //! Activation functions of the feed-forward block.
 
-use crate::isa::vectorised;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+
+use crate::isa::{Isa, vectorised};
 use crate::math;
 use crate::pool::Pool;
 
@@ -37,9 +40,18 @@ pub fn gelu_erf(pool: &Pool, x: &mut [f32], features: usize) {
     pool.for_rows(x, features, |_, row| gelu_erf_row(isa, row));
 }
 
+/// One row of [`silu_mul`], or a part of it.
+pub(crate) fn silu_mul_row(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
+    #[cfg(target_arch = "x86_64")]
+    if isa >= Isa::Avx512 {
+        // SAFETY: an `Isa` in a pool was checked to be available.
+        return unsafe { avx512::silu_mul(gate, up, out) };
+    }
+    silu_mul_lanes(isa, gate, up, out);
+}
+
 vectorised! {
-    /// One row of [`silu_mul`].
-    pub(crate) fn silu_mul_row(gate: &[f32], up: &[f32], out: &mut [f32]) {
+    fn silu_mul_lanes(gate: &[f32], up: &[f32], out: &mut [f32]) {
         for ((out, gate), up) in out.iter_mut().zip(gate).zip(up) {
             *out = gate * math::sigmoid(*gate) * up;
         }

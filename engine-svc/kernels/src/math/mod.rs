@@ -1,5 +1,8 @@
 //! Exponential functions that the compiler can vectorise: no calls, no branches, the same bits on
-//! every instruction set.
+//! every instruction set. `avx512` has what is worth writing by hand.
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512;
 
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
 /// ln 2 in two parts, so that a multiple of it can be subtracted without rounding.

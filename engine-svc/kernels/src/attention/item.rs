@@ -57,10 +57,12 @@ impl<T> Inputs<'_, T> {
         &self.data[start..][..layout.head_len()]
     }
 
-    /// Brings the first keys and values of an item into the cache.
-    pub(super) fn fetch(&self, item: &Item) {
+    /// Brings keys and values of an item's first blocks, so many, into the cache.
+    pub(super) fn fetch(&self, item: &Item, count: usize) {
         let blocks = self.plan.sequences[item.sequence].blocks();
-        prefetch::slice(self.entry(item, blocks[item.tiles.0 * TILE_TOKENS / BLOCK_TOKENS]));
+        for &block in blocks[item.tiles.0 * TILE_TOKENS / BLOCK_TOKENS..].iter().take(count) {
+            prefetch::slice(self.entry(item, block));
+        }
     }
 }
 

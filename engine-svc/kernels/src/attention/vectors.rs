@@ -43,7 +43,7 @@ impl<T: Element> Kernel for Vectors<'_, T> {
     fn begin(&self) {}
 
     fn fetch(&self, item: &Item) {
-        self.0.fetch(item);
+        self.0.fetch(item, 1);
     }
 
     fn compute<'m>(&self, (): &(), item: &Item, memory: &'m mut [f32]) -> &'m [f32] {

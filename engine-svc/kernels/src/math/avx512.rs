@@ -9,15 +9,8 @@ pub(crate) fn exp2(x: __m512) -> __m512 {
     /// Adding this to a small float leaves its nearest integer in the low bits.
     const ROUND: f32 = 12_582_912.0;
     /// 2ʳ on |r| ≤ ½, the Taylor series of e^(r ln 2).
-    const SERIES: [f32; 7] = [
-        1.540_353e-4,
-        1.333_355_8e-3,
-        9.618_129e-3,
-        5.550_411e-2,
-        0.240_226_5,
-        std::f32::consts::LN_2,
-        1.0,
-    ];
+    const SERIES: [f32; 7] =
+        [1.540_353e-4, 1.333_355_8e-3, 9.618_129e-3, 5.550_411e-2, 0.240_226_5, std::f32::consts::LN_2, 1.0];
     // The second operand is returned where one is NaN.
     let x = _mm512_max_ps(_mm512_set1_ps(-160.0), x);
     let round = _mm512_set1_ps(ROUND);

@@ -10,6 +10,8 @@
 mod product;
 mod softmax;
 
+use std::ops::Range;
+
 use half::bf16;
 
 use super::TILE_TOKENS;
@@ -24,9 +26,14 @@ use crate::rounding::round_to_bf16;
 /// Elements of a head that one product takes.
 pub(super) const HEAD_STEP: usize = amx::ROW_BYTES / size_of::<bf16>();
 
-/// Floats of a tile, and of 16 rows of bf16 in a block.
+/// Scores of 16 queries in a block.
 const TILE: usize = ROWS * BLOCK_TOKENS;
+
+/// Blocks of a KV tile.
 const BLOCKS: usize = TILE_TOKENS / BLOCK_TOKENS;
+
+/// How many blocks before it is read a block is fetched.
+const BLOCKS_AHEAD: usize = 2;
 
 /// Computes with tiles.
 pub(super) struct Tiles<'a>(pub(super) Inputs<'a, bf16>);
@@ -79,7 +86,7 @@ impl Kernel for Tiles<'_> {
     }
 
     fn fetch(&self, item: &Item) {
-        self.0.fetch(item);
+        self.0.fetch(item, BLOCKS_AHEAD);
     }
 
     fn compute<'m>(&self, session: &amx::Tiles, item: &Item, memory: &'m mut [f32]) -> &'m [f32] {
@@ -114,36 +121,31 @@ impl Tiles<'_> {
         session: &amx::Tiles,
         item: &Item,
         index: usize,
-        queries: std::ops::Range<usize>,
+        queries: Range<usize>,
         workspace: &mut Workspace<'_>,
     ) {
         let plan = self.0.plan;
-        let (layout, group) = (&plan.layout, plan.group());
-        let (dim, state_len) = (layout.head_dim, State::len(layout));
-        let sequence = &plan.sequences[item.sequence];
-        let position = sequence.first_position + item.row;
-        let own = position / BLOCK_TOKENS;
-        let first_block = index * BLOCKS;
-        // Blocks of this tile that come before their own, and whether that one lies in it.
-        let before = (own - first_block).min(BLOCKS);
+        let (layout, state_len) = (&plan.layout, State::len(&plan.layout));
+        let position = plan.sequences[item.sequence].first_position + item.row;
+        let (_, blocks) = plan.sequences[item.sequence].blocks().split_at(index * BLOCKS);
+        // Blocks of this tile before the queries' own, and whether that one lies in it.
+        let before = (position / BLOCK_TOKENS - index * BLOCKS).min(BLOCKS);
         let has_own = before < BLOCKS;
-        let blocks = &sequence.blocks()[first_block..][..before + usize::from(has_own)];
         let Workspace { states, tile, queries: rounded, scores, weights } = workspace;
-        let rounded = &rounded[queries.start * dim..][..ROWS * dim];
 
-        let entries = blocks.iter().map(|&block| self.0.entry(item, block));
-        let keys = entries.clone().map(|entry| &entry[..layout.keys_len()]);
-        product::scores(session, rounded, keys, scores);
-        if queries.start == 0 {
-            for &block in sequence.blocks()[first_block + blocks.len()..].iter().take(BLOCKS) {
-                prefetch::slice(self.0.entry(item, block));
+        let keys = (0..before + usize::from(has_own)).map(|at| {
+            // The other groups find it in the cache.
+            if let Some(&later) = blocks.get(at + BLOCKS_AHEAD).filter(|_| queries.start == 0) {
+                prefetch::slice(self.0.entry(item, later));
             }
-        }
+            &self.0.entry(item, blocks[at])[..layout.keys_len()]
+        });
+        let group = queries.start * layout.head_dim..(queries.start + ROWS) * layout.head_dim;
+        product::scores(session, &rounded[group], keys, scores);
 
-        // Tokens of their own block that a query sees.
-        let seen = |query: usize| (position + query / group) % BLOCK_TOKENS + 1;
-        let first = index == item.tiles.0;
+        let seen = |query: usize| (position + query / plan.group()) % BLOCK_TOKENS + 1;
         let states = &mut states[queries.start * state_len..][..ROWS * state_len];
+        let first = index == item.tiles.0;
         let out = if first { &mut *states } else { &mut **tile };
         for (row, query) in queries.clone().enumerate() {
             let seen = if has_own { seen(query) } else { 0 };
@@ -152,15 +154,14 @@ impl Tiles<'_> {
                 unsafe { softmax::exponentials(scores, weights, row, before, seen, plan.shape.scale) };
             State::begin(&mut out[row * state_len..][..state_len], max, sum);
         }
-        let values = entries.take(before).map(|entry| &entry[layout.keys_len()..]);
-        product::weigh(session, weights, values, out, state_len);
+        let values = |at: usize| &self.0.entry(item, blocks[at])[layout.keys_len()..];
+        product::weigh(session, weights, (0..before).map(values), out, state_len);
         if has_own {
-            let values = &self.0.entry(item, blocks[before])[layout.keys_len()..];
             for (row, query) in queries.clone().enumerate() {
-                let probabilities = &scores[before * TILE + row * BLOCK_TOKENS..][..BLOCK_TOKENS];
-                let weights = Matrix { data: probabilities, stride: BLOCK_TOKENS, rows: 1 };
+                let data = &scores[before * TILE + row * BLOCK_TOKENS..][..BLOCK_TOKENS];
+                let weights = Matrix { data, stride: BLOCK_TOKENS, rows: 1 };
                 let out = State::values(&mut out[row * state_len..][..state_len]);
-                bf16::weigh(plan.isa, weights, seen(query), values, out, state_len);
+                bf16::weigh(plan.isa, weights, seen(query), values(before), out, state_len);
             }
         }
         if !first {

@@ -5,6 +5,7 @@ mod common;
 
 use common::{Random, as_bf16, assert_close, assert_same_bits, pools};
 use firstlight_kernels::activation::silu_mul;
+use firstlight_kernels::elementwise::argmax;
 use firstlight_kernels::linear::{GatedLinear, PackedLinear, WeightFormat, Write};
 use firstlight_kernels::norm::Norm;
 use firstlight_kernels::pool::Pool;
@@ -188,6 +189,27 @@ fn normalized_rows_are_multiplied_as_if_they_had_been_written() {
                 linear.forward(&pool, &normed, &mut want, Write::Set);
                 linear.forward_normed(&pool, &norm, &case.x, &mut got, Write::Set);
                 assert_same_bits(&got, &want);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_largest_output_is_found_without_writing_any() {
+    for (m, n, k) in [(1, 1, 3), (5, 101, 40), (70, 2000, 33), (300, 500, 96)] {
+        let mut case = Case::random(m, n, k, true, 37);
+        // Outputs that are equal in every row, and a row of NaN.
+        let (head, tail) = case.w.split_at_mut(n / 2 * k);
+        head[..(n / 3) * k].copy_from_slice(&tail[..(n / 3) * k]);
+        let bias = case.bias.as_mut().unwrap();
+        bias.copy_within(n / 2..n / 2 + n / 3, 0);
+        case.x[(m - 1) * k] = f32::NAN;
+        for pool in pools(3) {
+            for format in FORMATS {
+                let (mut want, mut got) = (vec![9; m], vec![9; m]);
+                argmax(&pool, &case.run(&pool, format), n, &mut want);
+                case.pack(&pool, format).argmax(&pool, &case.x, &mut got);
+                assert_eq!(got, want, "{format:?} {}", pool.isa());
             }
         }
     }

@@ -49,7 +49,7 @@ impl<D: Ops> Decoder<D> {
         &self.config
     }
 
-    /// One forward. Returns the logits of the rows that the step wants them of.
+    /// One forward. Returns the logits of the rows that the step wants them of, if it asks for more than the largest.
     pub fn forward(&mut self, ops: &mut D, step: &D::Step<'_>) -> &D::Buffer {
         let Self { config, rope, layers, buffers: b, .. } = self;
         let positions = self.position_embedding.as_ref();
@@ -60,7 +60,7 @@ impl<D: Ops> Decoder<D> {
         }
         ops.normalize_selected(&self.output_norm, step, &mut b.x, &mut b.normed, &mut b.selected);
         let output = self.output.as_ref().unwrap_or(&self.token_embedding);
-        ops.multiply(output, &b.selected, &mut b.logits);
+        ops.logits(output, &b.selected, step, &mut b.logits);
         &b.logits
     }
 }

@@ -76,6 +76,18 @@ pub trait Ops {
     /// `y = x·Wᵀ + b`.
     fn multiply(&mut self, weights: &Self::Linear, x: &Self::Buffer, y: &mut Self::Buffer);
 
+    /// `y = x·Wᵀ + b` as the last of a forward: the logits. Where the step only asks which are largest, a device may
+    /// find that instead.
+    fn logits(
+        &mut self,
+        weights: &Self::Linear,
+        x: &Self::Buffer,
+        _step: &Self::Step<'_>,
+        y: &mut Self::Buffer,
+    ) {
+        self.multiply(weights, x, y);
+    }
+
     /// `y = norm(x)·Wᵀ + b`, `normed` being as wide as `x`.
     fn normalize_multiply(
         &mut self,

@@ -20,7 +20,7 @@ const QKV: usize = (HEADS + 2 * KV_HEADS) * HEAD_DIM;
 const FEATURES: usize = 1536;
 
 /// Sequences, rows of each, and the position of the last row.
-const CASES: [(usize, usize, usize); 8] = [
+const CASES: [(usize, usize, usize); 9] = [
     (1, 1, 127),
     (1, 1, 1023),
     (1, 1, 8191),
@@ -29,6 +29,7 @@ const CASES: [(usize, usize, usize); 8] = [
     (64, 1, 511),
     (1, 128, 127),
     (1, 512, 511),
+    (4, 512, 511),
 ];
 
 pub fn print(pool: &Pool, filter: &str) {
@@ -121,7 +122,7 @@ struct Step<'a> {
     qkv: Vec<f32>,
     attended: Vec<f32>,
     features: Vec<f32>,
-    logits: Vec<f32>,
+    chosen: Vec<u32>,
     norm: Norm,
 }
 
@@ -154,7 +155,7 @@ impl<'a> Step<'a> {
             qkv: vec![0.1; rows * QKV],
             attended: vec![0.1; rows * HIDDEN],
             features: vec![0.1; rows * FEATURES],
-            logits: vec![0.0; sequences.len() * VOCABULARY],
+            chosen: vec![0; sequences.len()],
             norm: Norm::rms(vec![1.0; HIDDEN], 1e-5),
         }
     }
@@ -183,9 +184,9 @@ impl<'a> Step<'a> {
             gate_up.feed(pool, &self.norm, down, between, &mut self.hidden);
             laps.end(Part::Linears as usize);
         }
-        let sampled = self.logits.len() / VOCABULARY * HIDDEN;
-        let (x, logits) = (&self.hidden[..sampled], &mut self.logits);
-        self.head.forward_normed(pool, &self.norm, x, logits, Write::Set);
+        let normed = &mut self.normed[..self.chosen.len() * HIDDEN];
+        self.norm.forward(pool, &self.hidden[..normed.len()], normed);
+        self.head.argmax(pool, normed, &mut self.chosen);
         laps.end(Part::Linears as usize);
     }
 }

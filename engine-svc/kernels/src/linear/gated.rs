@@ -2,7 +2,7 @@
 //! comes out of the two linears never leaves the first-level cache.
 
 use super::pass::{Out, Pass};
-use super::tile::{MAX_ROWS, PANEL};
+use super::tile::{Outputs, PANEL};
 use super::{PackedLinear, WeightFormat, Write, rows_of, rows_per_pass};
 use crate::activation::silu_mul_row;
 use crate::disjoint::SharedMut;
@@ -136,31 +136,25 @@ impl GatedLinear {
     /// Calls `put(row, first, values)` with the outputs of each row from column `first` on, a panel at a time.
     fn pass(&self, pool: &Pool, pass: &Pass<'_>, put: impl Fn(usize, usize, &[f32]) + Sync) {
         let (isa, panels) = (pool.isa(), self.features.div_ceil(PANEL));
-        pass.for_panels(pool, panels, |panel| {
-            let [mut gate, mut up, mut gated] = [const { Outputs([[0.0; PANEL]; MAX_ROWS]) }; 3];
+        pass.for_panels(pool, panels, |_, panel| {
+            let [mut gate, mut up, mut gated] = [Outputs::ZERO; 3];
             let first = panel * PANEL;
             let columns = (self.features - first).min(PANEL);
             for (index, rows) in pass.tiles().enumerate() {
                 for (to, panel) in [(&mut gate, panel), (&mut up, panels + panel)] {
-                    let start = to.0.as_flattened_mut().as_mut_ptr();
-                    let out = Out { start, stride: PANEL, columns: PANEL, write: Write::Set };
+                    let out = Out { start: to.start(), stride: PANEL, columns: PANEL, write: Write::Set };
                     // SAFETY: a tile has at most so many rows, and `for_panels` began a session.
                     unsafe { pass.compute(panel, index, rows.clone(), &out) };
                 }
-                let count = rows.len();
-                let (gate, up) = (gate.0[..count].as_flattened(), up.0[..count].as_flattened());
-                silu_mul_row(isa, gate, up, gated.0[..count].as_flattened_mut());
-                for (row, gated) in rows.zip(&gated.0) {
+                let (gate, up) = (gate.rows(rows.len()).as_flattened(), up.rows(rows.len()).as_flattened());
+                silu_mul_row(isa, gate, up, gated.rows_mut(rows.len()).as_flattened_mut());
+                for (row, gated) in rows.clone().zip(gated.rows(rows.len())) {
                     put(row, first, &gated[..columns]);
                 }
             }
         });
     }
 }
-
-/// A tile of outputs.
-#[repr(align(64))]
-struct Outputs([[f32; PANEL]; MAX_ROWS]);
 
 fn padded(features: usize) -> usize {
     features.next_multiple_of(PANEL)

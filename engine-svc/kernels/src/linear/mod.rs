@@ -2,6 +2,7 @@
 //!
 //! * [`PackedLinear`]: the packed matrix and its forward
 //! * [`GatedLinear`]: two of them, and the product of the one with the other's SiLU
+//! * `argmax`: which output is largest
 //! * `pass`: rows against all of a matrix, tile by tile
 //! * `tile`: the unit of work, and what a kernel is
 //! * `operand`: what activations become before they meet the weights
@@ -25,6 +26,7 @@
 //! Each output element is one accumulator summed over k in ascending order, whatever the number of
 //! rows: this is what makes a linear batch-invariant.
 
+mod argmax;
 mod block;
 mod float;
 mod gated;
@@ -206,7 +208,7 @@ impl PackedLinear {
 
     fn pass(&self, pool: &Pool, pass: &Pass<'_>, y: &mut [f32], write: Write) {
         let (n, y) = (self.n, SharedMut::new(y));
-        pass.for_panels(pool, n.div_ceil(PANEL), |panel| {
+        pass.for_panels(pool, n.div_ceil(PANEL), |_, panel| {
             let first = panel * PANEL;
             for (index, rows) in pass.tiles().enumerate() {
                 let out = Out {

@@ -81,13 +81,15 @@ impl Pass<'_> {
         Pass { against, operand, operand_stride, rows }
     }
 
-    /// Runs `job` for each of `0..panels` on the threads of the pool, which hold what the kernel needs meanwhile.
-    pub(super) fn for_panels(&self, pool: &Pool, panels: usize, job: impl Fn(usize) + Sync) {
+    /// Runs `job(thread, panel)` for each of `0..panels` on the threads of the pool, which hold what the kernel needs
+    /// meanwhile.
+    pub(super) fn for_panels(&self, pool: &Pool, panels: usize, job: impl Fn(usize, usize) + Sync) {
+        let begin = |thread: usize| (thread, self.against.kernel.begin());
         if panels * PANEL * self.rows * self.against.k < 4 * INLINE_ELEMENTS {
-            let _session = self.against.kernel.begin();
-            (0..panels).for_each(job);
+            let (thread, _session) = begin(0);
+            (0..panels).for_each(|panel| job(thread, panel));
         } else {
-            pool.share_with(panels, |_| self.against.kernel.begin(), |_session, panel| job(panel));
+            pool.share_with(panels, begin, |(thread, _session), panel| job(*thread, panel));
         }
     }
 

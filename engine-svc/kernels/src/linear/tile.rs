@@ -120,6 +120,29 @@ impl Kernel {
     }
 }
 
+/// A tile of outputs of its own memory.
+#[repr(align(64))]
+pub(super) struct Outputs([[f32; PANEL]; MAX_ROWS]);
+
+impl Outputs {
+    pub(super) const ZERO: Outputs = Outputs([[0.0; PANEL]; MAX_ROWS]);
+
+    /// The first output; [`PANEL`] from one row to the next.
+    pub(super) fn start(&mut self) -> *mut f32 {
+        self.0.as_flattened_mut().as_mut_ptr()
+    }
+
+    /// The first rows, so many.
+    pub(super) fn rows(&self, count: usize) -> &[[f32; PANEL]] {
+        &self.0[..count]
+    }
+
+    /// The same, to write.
+    pub(super) fn rows_mut(&mut self, count: usize) -> &mut [[f32; PANEL]] {
+        &mut self.0[..count]
+    }
+}
+
 /// Calls `$kernel::<ROWS>` for the tile's number of rows, one of those listed.
 #[cfg(target_arch = "x86_64")]
 macro_rules! by_rows {

@@ -31,6 +31,8 @@ pub struct CpuOps {
     attention: AttentionShape,
     packing: Packing,
     weight_bytes: BTreeMap<&'static str, usize>,
+    /// The largest logit of each row that wants it, where the last forward found that alone.
+    largest: Option<Vec<u32>>,
 }
 
 impl CpuOps {
@@ -45,6 +47,7 @@ impl CpuOps {
             kv: KvPool::new(KvLayout { blocks: 0, ..layout }),
             positions: options.kv_blocks.saturating_mul(BLOCK_TOKENS),
             weight_bytes: BTreeMap::new(),
+            largest: None,
             pool,
         }
     }
@@ -86,11 +89,14 @@ impl CpuOps {
         format!("cpu ({}{linears})", self.pool.isa())
     }
 
-    /// A token for each chunk that asks, from its row of `logits`.
-    pub(super) fn sample(&self, chunks: &[Chunk<'_>], logits: &Activations) -> Vec<Option<u32>> {
+    /// A token for each chunk that asks, from its row of `logits`, unless the forward found it already.
+    pub(super) fn sample(&mut self, chunks: &[Chunk<'_>], logits: &Activations) -> Vec<Option<u32>> {
         let asking: Vec<_> = chunks.iter().filter_map(|chunk| Some((chunk.sample?, chunk.end()))).collect();
-        let mut chosen = vec![0; asking.len()];
-        elementwise::argmax(&self.pool, logits.as_slice(), logits.width, &mut chosen);
+        let mut chosen = self.largest.take().unwrap_or_else(|| {
+            let mut chosen = vec![0; asking.len()];
+            elementwise::argmax(&self.pool, logits.as_slice(), logits.width, &mut chosen);
+            chosen
+        });
         let noisy: Vec<usize> = (0..asking.len()).filter(|&row| !asking[row].0.is_greedy()).collect();
         let drawn: Vec<AtomicU32> = noisy.iter().map(|_| AtomicU32::new(0)).collect();
         self.pool.share(noisy.len(), |place| {
@@ -181,6 +187,17 @@ impl Ops for CpuOps {
 
     fn multiply(&mut self, weights: &Linear, x: &Activations, y: &mut Activations) {
         self.write(weights, x, y, Write::Set);
+    }
+
+    fn logits(&mut self, weights: &Linear, x: &Activations, step: &Step<'_>, y: &mut Activations) {
+        self.largest = None;
+        if let (Linear::Packed(weights), true) = (weights, step.is_greedy) {
+            let mut largest = vec![0; x.rows];
+            weights.argmax(&self.pool, x.as_slice(), &mut largest);
+            self.largest = Some(largest);
+        } else {
+            self.multiply(weights, x, y);
+        }
     }
 
     fn normalize_multiply(

@@ -22,6 +22,8 @@ pub struct Step<'a> {
     pub(super) slots: Vec<KvSlot>,
     pub(super) attention: AttentionPlan<'a>,
     pub(super) logit_rows: Vec<u32>,
+    /// Whether all that is asked of logits is which are largest.
+    pub(super) is_greedy: bool,
 }
 
 impl<'a> Step<'a> {
@@ -34,9 +36,12 @@ impl<'a> Step<'a> {
     ) -> Self {
         let shape: AttentionShape = ops.attention_shape();
         let places = || chunks.iter().flat_map(|chunk| (chunk.start..chunk.end()).map(move |at| (chunk, at)));
-        let logit_rows = match logits {
-            LogitRows::All => (0..places().count() as u32).collect(),
-            LogitRows::Sampled => last_rows(chunks),
+        let (logit_rows, is_greedy) = match logits {
+            LogitRows::All => ((0..places().count() as u32).collect(), false),
+            LogitRows::Sampled => {
+                let mut asking = chunks.iter().filter_map(|chunk| chunk.sample);
+                (last_rows(chunks), asking.all(|sampling| sampling.is_greedy()))
+            }
         };
         Self {
             tokens: chunks.iter().flat_map(|chunk| chunk.tokens).copied().collect(),
@@ -44,6 +49,7 @@ impl<'a> Step<'a> {
             slots: places().map(|(chunk, position)| KvSlot::at(chunk.blocks, position)).collect(),
             attention: AttentionPlan::new(ops.pool(), ops.kv_layout(), shape, sequences),
             logit_rows,
+            is_greedy,
         }
     }
 }

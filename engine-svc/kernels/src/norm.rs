@@ -2,6 +2,7 @@
 //! depends on that row alone.
 
 use crate::isa::{Isa, vectorised};
+use crate::kv::MAX_HEAD_DIM;
 use crate::math::{LANES, reduce};
 use crate::pool::Pool;
 use crate::rows::Heads;
@@ -54,14 +55,16 @@ impl Norm {
     /// Normalizes each of these heads in place (the query and key norms of Qwen3).
     ///
     /// # Panics
-    /// If the heads do not lie inside a row, or are not as wide as the weights.
+    /// If the heads do not lie inside a row, are not as wide as the weights, or wider than [`MAX_HEAD_DIM`].
     pub fn forward_heads(&self, pool: &Pool, data: &mut [f32], heads: Heads) {
         assert_eq!(heads.dim, self.width(), "one weight per element of a head");
         let isa = pool.isa();
         pool.for_rows(data, heads.stride, |_, row| {
             for head in heads.of(row) {
-                let (mean, factor) = self.statistics(isa, head);
-                self.apply(isa, 0, head, mean, factor);
+                let mut copy = [0.0; MAX_HEAD_DIM];
+                let copy = &mut copy[..head.len()];
+                copy.copy_from_slice(head);
+                self.row(isa, copy).write(0, head);
             }
         });
     }
@@ -81,13 +84,6 @@ impl Norm {
         let mean_square = sum_of_squares(isa, x, mean) / x.len() as f32;
         (mean, 1.0 / (mean_square + self.eps).sqrt())
     }
-
-    /// Normalizes elements `first..` of a row in place.
-    fn apply(&self, isa: Isa, first: usize, x: &mut [f32], mean: f32, factor: f32) {
-        let columns = first..first + x.len();
-        let bias = self.bias.as_ref().map(|bias| &bias[columns.clone()]);
-        apply(isa, x, &self.scale[columns], bias, mean, factor);
-    }
 }
 
 /// A row whose statistics are known.
@@ -102,19 +98,21 @@ pub(crate) struct NormedRow<'a> {
 impl NormedRow<'_> {
     /// Writes its normalized elements `first..`, as many as there is room for.
     pub(crate) fn write(&self, first: usize, out: &mut [f32]) {
-        out.copy_from_slice(&self.x[first..][..out.len()]);
-        self.norm.apply(self.isa, first, out, self.mean, self.factor);
+        let columns = first..first + out.len();
+        let bias = self.norm.bias.as_ref().map(|bias| &bias[columns.clone()]);
+        let scale = &self.norm.scale[columns.clone()];
+        normalize(self.isa, &self.x[columns], scale, bias, self.mean, self.factor, out);
     }
 }
 
 vectorised! {
-    fn apply(x: &mut [f32], scale: &[f32], bias: Option<&[f32]>, mean: f32, factor: f32) {
-        for (x, scale) in x.iter_mut().zip(scale) {
-            *x = (*x - mean) * factor * scale;
+    fn normalize(x: &[f32], scale: &[f32], bias: Option<&[f32]>, mean: f32, factor: f32, out: &mut [f32]) {
+        for ((out, x), scale) in out.iter_mut().zip(x).zip(scale) {
+            *out = (x - mean) * factor * scale;
         }
         if let Some(bias) = bias {
-            for (x, bias) in x.iter_mut().zip(bias) {
-                *x += bias;
+            for (out, bias) in out.iter_mut().zip(bias) {
+                *out += bias;
             }
         }
     }

@@ -19,6 +19,9 @@ pub(crate) use store::KvElement;
 /// Tokens in one block.
 pub const BLOCK_TOKENS: usize = 16;
 
+/// Elements of a head at most.
+pub const MAX_HEAD_DIM: usize = 256;
+
 /// How keys and values are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KvType {
@@ -39,7 +42,7 @@ pub struct KvLayout {
     pub layers: usize,
     /// Key/value heads per layer.
     pub kv_heads: usize,
-    /// Elements per head: a multiple of 8, at most 256.
+    /// Elements per head: a multiple of 8, at most [`MAX_HEAD_DIM`].
     pub head_dim: usize,
     /// Blocks, numbered from 0.
     pub blocks: usize,
@@ -113,12 +116,12 @@ impl KvPool {
     /// A pool of the given shape. Memory is used only as blocks are first written.
     ///
     /// # Panics
-    /// If the head dimension is not a multiple of 8 up to 256.
+    /// If the head dimension is not a multiple of 8 up to [`MAX_HEAD_DIM`].
     pub fn new(layout: KvLayout) -> KvPool {
         let dim = layout.head_dim;
         assert!(
-            dim > 0 && dim.is_multiple_of(8) && dim <= 256,
-            "head dimension {dim} is no multiple of 8 up to 256"
+            dim > 0 && dim.is_multiple_of(8) && dim <= MAX_HEAD_DIM,
+            "head dimension {dim} is no multiple of 8 up to {MAX_HEAD_DIM}"
         );
         let len = layout.layers * layout.blocks * layout.kv_heads * layout.head_len();
         let data = match layout.kv_type {

@@ -4,7 +4,7 @@ use half::bf16;
 
 #[cfg(target_arch = "x86_64")]
 use super::avx512;
-use super::{BLOCK_TOKENS, KvLayout, KvSlot};
+use super::{BLOCK_TOKENS, KvLayout, KvSlot, MAX_HEAD_DIM};
 use crate::disjoint::SharedMut;
 use crate::isa::Isa;
 use crate::pool::Pool;
@@ -129,7 +129,7 @@ impl Appended<'_> {
             // SAFETY: the caller's promise.
             unsafe { data.slice(start, len) }
         };
-        let mut rotated = [0.0; 256];
+        let mut rotated = [0.0; MAX_HEAD_DIM];
         for (index, slot) in self.slots.iter().enumerate() {
             if let Some(later) = self.slots.get(index + ROWS_AHEAD) {
                 prefetch::slice(place(later));

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::Write;
-use super::tile::{Ahead, Kernel, PANEL, Tile};
+use super::tile::{Kernel, PANEL, Shares, Tile};
 use crate::norm::Norm;
 use crate::pool::{INLINE_ELEMENTS, Pool};
 
@@ -26,6 +26,7 @@ pub(super) struct Pass<'a> {
     operand: *const u8,
     operand_stride: usize,
     rows: usize,
+    shares: Shares,
 }
 
 // SAFETY: only read through, see the contract at the top.
@@ -78,7 +79,9 @@ impl Pass<'_> {
         (operand, operand_stride): (*const u8, usize),
         rows: usize,
     ) -> Pass<'_> {
-        Pass { against, operand, operand_stride, rows }
+        let tiles = rows.div_ceil(against.kernel.max_rows);
+        let shares = Shares::new(against.panel_bytes, tiles, against.kernel.operand.groups_per_turn());
+        Pass { against, operand, operand_stride, rows, shares }
     }
 
     /// Runs `job(thread, panel)` for each of `0..panels` on the threads of the pool, which hold what the kernel needs
@@ -120,12 +123,7 @@ impl Pass<'_> {
             x: unsafe { self.operand.add(rows.start * self.operand_stride) },
             x_stride: self.operand_stride,
             w,
-            ahead: Ahead::of_tile(
-                w,
-                self.against.panel_bytes,
-                (index, self.tile_count()),
-                self.against.kernel.operand.groups_per_turn(),
-            ),
+            ahead: self.shares.of_tile(w, index),
             y: out.start,
             y_stride: out.stride,
             columns: out.columns,

@@ -23,20 +23,6 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// For tile `index` of the `count` that are computed from the panel at `w`: its part of the next one, by a kernel
-    /// that reads so many groups of k in one turn.
-    pub(super) fn of_tile(
-        w: *const u8,
-        panel_bytes: usize,
-        (index, count): (usize, usize),
-        groups: usize,
-    ) -> Ahead {
-        let per_turn = groups * GROUP_LINES;
-        let lines = per_turn.div_ceil(count);
-        let part = panel_bytes * lines / per_turn;
-        Ahead { next: w.wrapping_add(panel_bytes + index * part % panel_bytes), lines }
-    }
-
     /// Fetches one turn's lines.
     #[inline(always)]
     pub(super) fn fetch(&mut self) {
@@ -45,6 +31,32 @@ impl Ahead {
             prefetch::line(self.next.wrapping_add(64 * line));
         }
         self.next = self.next.wrapping_add(64 * self.lines);
+    }
+}
+
+/// How the tiles that are computed from a panel share in fetching the next.
+#[derive(Clone, Copy)]
+pub(super) struct Shares {
+    panel_bytes: usize,
+    /// Lines that a tile fetches in one turn, and the bytes in all of them.
+    lines: usize,
+    bytes: usize,
+}
+
+impl Shares {
+    /// Of so many tiles, by a kernel that reads so many groups of k in one turn.
+    pub(super) fn new(panel_bytes: usize, tiles: usize, groups: usize) -> Shares {
+        let per_turn = groups * GROUP_LINES;
+        let lines = per_turn.div_ceil(tiles.max(1));
+        Shares { panel_bytes, lines, bytes: panel_bytes * lines / per_turn }
+    }
+
+    /// What tile `index` of the panel at `w` fetches.
+    pub(super) fn of_tile(&self, w: *const u8, index: usize) -> Ahead {
+        let start = index * self.bytes;
+        // Rounded up, the shares of the last tiles begin beyond the panel.
+        let start = if start < self.panel_bytes { start } else { 0 };
+        Ahead { next: w.wrapping_add(self.panel_bytes + start), lines: self.lines }
     }
 }
 

@@ -19,7 +19,7 @@ use super::item::{Inputs, Item, Kernel};
 use super::product::{Element, Matrix};
 use super::softmax::State;
 use crate::amx::{self, ROWS};
-use crate::kv::{BLOCK_TOKENS, KvLayout};
+use crate::kv::{BLOCK_TOKENS, KvLayout, MAX_HEAD_DIM};
 use crate::prefetch;
 use crate::rounding::round_to_bf16;
 
@@ -93,7 +93,7 @@ impl Kernel for Tiles<'_> {
         let plan = self.0.plan;
         let (layout, count) = (&plan.layout, item.rows * plan.group());
         let mut workspace = Workspace::new(layout, count, memory);
-        let mut head = [0.0; 256];
+        let mut head = [0.0; MAX_HEAD_DIM];
         for query in 0..count {
             let head = &mut head[..layout.head_dim];
             self.0.query(item, query, head);

@@ -44,6 +44,7 @@ pub(in crate::linear) fn tile_rows(pool: &Pool, x: &[f32], k: usize, out: &mut [
 ///
 /// # Safety
 /// `out` must be rows of `k` activations, the machine have AVX512-BF16, and no one else have these columns.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
 pub(in crate::linear) unsafe fn put_row(
     out: &SharedMut<'_, u8>,
     k: usize,
@@ -60,6 +61,7 @@ pub(in crate::linear) unsafe fn put_row(
 ///
 /// # Safety
 /// As [`put_row`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
 pub(in crate::linear) unsafe fn put_tiled(
     out: &SharedMut<'_, u8>,
     k: usize,
@@ -85,11 +87,15 @@ pub(in crate::linear) unsafe fn put_tiled(
 ///
 /// # Safety
 /// The machine must have AVX512-BF16.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
 unsafe fn round(from: &[f32], to: &mut [u8]) {
     let (body, tail) = bytemuck::cast_slice_mut(to).split_at_mut(from.len());
     // SAFETY: the caller's promise.
     unsafe { round_to_bf16(from, body) };
-    tail.fill(bf16::ZERO);
+    if !tail.is_empty() {
+        tail.fill(bf16::ZERO);
+    }
 }
 
 fn for_rows(pool: &Pool, x: &[f32], k: usize, job: impl Fn(usize, &[f32]) + Sync) {

@@ -3,7 +3,7 @@
 
 use crate::isa::{Isa, vectorised};
 use crate::kv::KvLayout;
-use crate::math::{self, LANES, larger, reduce};
+use crate::math::{self, LANES, reduce};
 
 /// Floats of a state before its values.
 pub(super) const HEADER: usize = 16;
@@ -67,17 +67,7 @@ vectorised! {
     /// Turns scores into `exp(score - max)`; returns the maximum and the sum, each reduced in 16
     /// fixed lanes. Of no scores at all: negative infinity and zero.
     pub(super) fn exponentials(scores: &mut [f32]) -> (f32, f32) {
-        let mut maxima = [f32::NEG_INFINITY; LANES];
-        let (whole, rest) = scores.as_chunks::<LANES>();
-        for chunk in whole {
-            for (max, score) in maxima.iter_mut().zip(chunk) {
-                *max = larger(*max, *score);
-            }
-        }
-        for (max, score) in maxima.iter_mut().zip(rest) {
-            *max = larger(*max, *score);
-        }
-        let max = reduce(maxima, larger);
+        let max = math::largest(scores);
         let mut sums = [0.0; LANES];
         let (whole, rest) = scores.as_chunks_mut::<LANES>();
         for chunk in whole {

@@ -6,7 +6,7 @@ use super::tile::{Outputs, PANEL};
 use super::{Write, rows_of, rows_per_pass};
 use crate::disjoint::SharedMut;
 use crate::isa::vectorised;
-use crate::math::{LANES, larger, reduce};
+use crate::math::largest;
 use crate::pool::Pool;
 
 /// The largest output so far, the lowest such.
@@ -74,17 +74,7 @@ vectorised! {
     /// The largest value and the lowest place that has it; NaN is never the largest. Of nothing above negative
     /// infinity: that and 0.
     fn largest_of(values: &[f32]) -> (f32, u32) {
-        let mut maxima = [f32::NEG_INFINITY; LANES];
-        let (whole, rest) = values.as_chunks::<LANES>();
-        for chunk in whole {
-            for (max, value) in maxima.iter_mut().zip(chunk) {
-                *max = larger(*max, *value);
-            }
-        }
-        for (max, value) in maxima.iter_mut().zip(rest) {
-            *max = larger(*max, *value);
-        }
-        let max = reduce(maxima, larger);
+        let max = largest(values);
         (max, values.iter().position(|value| *value == max).unwrap_or(0) as u32)
     }
 }

@@ -33,6 +33,22 @@ pub(crate) fn larger(a: f32, b: f32) -> f32 {
     if b > a { b } else { a }
 }
 
+/// The largest of these, reduced in fixed lanes; NaN is never it. Of nothing above negative infinity: that.
+#[inline(always)]
+pub(crate) fn largest(values: &[f32]) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let (whole, rest) = values.as_chunks::<LANES>();
+    for chunk in whole {
+        for (lane, value) in lanes.iter_mut().zip(chunk) {
+            *lane = larger(*lane, *value);
+        }
+    }
+    for (lane, value) in lanes.iter_mut().zip(rest) {
+        *lane = larger(*lane, *value);
+    }
+    reduce(lanes, larger)
+}
+
 /// eˣ to about 2 units in the last place; 0 below -87, where the result would be denormal.
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {

@@ -39,13 +39,14 @@ async fn a_passed_deadline_frees_blocks_and_tells_the_wait_by_cause() {
     let engine = Engine::start("e", forwards_of(5.0)).await;
     let scheduler = Scheduler::start(&[engine.addr], &["--max-active-requests", "1"]).await;
     // The timeout travels as metadata only, so that the answer is the scheduler's and not this client's.
-    let with_timeout = |n, seed| {
+    let with_timeout = |n, seed, timeout: &str| {
         let mut request = Request::new(ask(n, seed));
-        request.metadata_mut().insert("grpc-timeout", "300m".parse().unwrap());
+        request.metadata_mut().insert("grpc-timeout", timeout.parse().unwrap());
         request
     };
-    let active = scheduler.client().generate(with_timeout(10_000, 1)).await.unwrap();
-    let pending = scheduler.client().generate(with_timeout(1, 2)).await.unwrap();
+    // The first ends well after the second's time is over, so that it never makes room for it.
+    let active = scheduler.client().generate(with_timeout(10_000, 1, "1500m")).await.unwrap();
+    let pending = scheduler.client().generate(with_timeout(1, 2, "300m")).await.unwrap();
     let (active, pending) = tokio::join!(collect(active.into_inner()), collect(pending.into_inner()));
     let (active, pending) = (active.unwrap_err(), pending.unwrap_err());
     assert_eq!((Kind::of(&active), Kind::of(&pending)), (Kind::Deadline, Kind::Deadline));

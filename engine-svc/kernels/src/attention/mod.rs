@@ -80,6 +80,10 @@ pub struct AttentionPlan<'a> {
     items: Vec<Item>,
     splits: Vec<Split>,
     partials: usize,
+    /// Floats that each thread needs for an item, whole cache lines.
+    workspace_len: usize,
+    /// Of all items, as [`Item::cost`] counts.
+    cost: usize,
     threads: usize,
     isa: Isa,
 }
@@ -118,6 +122,8 @@ impl<'a> AttentionPlan<'a> {
             items: Vec::new(),
             splits: Vec::new(),
             partials: 0,
+            workspace_len: 0,
+            cost: 0,
             threads: pool.threads(),
             isa: pool.isa(),
         };
@@ -146,6 +152,8 @@ impl<'a> AttentionPlan<'a> {
                 row += rows;
             }
         }
+        plan.workspace_len = plan.workspace_len();
+        plan.cost = plan.items.iter().map(Item::cost).sum();
         plan.split_long_items();
         plan
     }
@@ -178,8 +186,7 @@ impl<'a> AttentionPlan<'a> {
 
     /// Replaces items that would keep one thread busy while others idle by one item per tile.
     fn split_long_items(&mut self) {
-        let total: usize = self.items.iter().map(Item::cost).sum();
-        let fair = total.div_ceil(4 * self.threads);
+        let fair = self.cost.div_ceil(4 * self.threads);
         if self.threads > 1 {
             let (partials, splits) = (&mut self.partials, &mut self.splits);
             let mut pieces = Vec::new();
@@ -244,7 +251,7 @@ impl<'a> AttentionPlan<'a> {
         }
     }
 
-    /// Floats that each thread needs for an item, whole cache lines.
+    /// See the field: as much as the item of most rows takes.
     fn workspace_len(&self) -> usize {
         let queries = self.items.iter().map(|item| item.rows).max().unwrap_or(0) * self.group();
         #[cfg(target_arch = "x86_64")]
@@ -259,7 +266,7 @@ impl<'a> AttentionPlan<'a> {
     }
 
     fn attend<K: Kernel>(&self, pool: &Pool, kernel: &K, out: &mut [f32]) {
-        let (state_len, workspace_len) = (State::len(&self.layout), self.workspace_len());
+        let (state_len, workspace_len) = (State::len(&self.layout), self.workspace_len);
         let floats = self.partials * state_len + self.threads * workspace_len;
         pool.with_scratch(floats * size_of::<f32>(), |scratch| {
             let scratch: &mut [f32] = bytemuck::cast_slice_mut(scratch);
@@ -279,7 +286,7 @@ impl<'a> AttentionPlan<'a> {
         partials: &SharedMut<'_, f32>,
         out: &SharedMut<'_, f32>,
     ) {
-        let (state_len, workspace_len) = (State::len(&self.layout), self.workspace_len());
+        let (state_len, workspace_len) = (State::len(&self.layout), self.workspace_len);
         let begin = |thread: usize| (thread, kernel.begin());
         let work = |(thread, session): &mut (usize, K::Session), index: usize| {
             let item = &self.items[index];
@@ -297,8 +304,7 @@ impl<'a> AttentionPlan<'a> {
                 self.finish(item, states, out);
             }
         };
-        let cost: usize = self.items.iter().map(Item::cost).sum();
-        if cost * self.layout.head_dim * self.group() < INLINE_COST {
+        if self.cost * self.layout.head_dim * self.group() < INLINE_COST {
             let mut state = begin(0);
             (0..self.items.len()).for_each(|index| work(&mut state, index));
         } else {
@@ -316,9 +322,7 @@ impl<'a> AttentionPlan<'a> {
                 let states = unsafe { partials.slice(split.first_partial * state_len, len * split.tiles) };
                 let (merged, rest) = states.split_at_mut(len);
                 for tile in rest.chunks_exact(len) {
-                    for (into, from) in merged.chunks_exact_mut(state_len).zip(tile.chunks_exact(state_len)) {
-                        State::merge(self.isa, into, from);
-                    }
+                    State::merge_each(self.isa, state_len, merged, tile);
                 }
                 self.finish(&split.item, merged, out);
             }

@@ -34,7 +34,7 @@ impl State {
     }
 
     /// Merges the tile `from`, which follows all that is in `into`.
-    pub(super) fn merge(isa: Isa, into: &mut [f32], from: &[f32]) {
+    fn merge(isa: Isa, into: &mut [f32], from: &[f32]) {
         // The largest score alone contributes 1, so only an empty tile has no sum.
         if from[1] == 0.0 {
             return;
@@ -44,6 +44,13 @@ impl State {
         into[0] = max;
         into[1] = into[1] * keep + from[1] * take;
         blend(isa, &mut into[HEADER..], &from[HEADER..], keep, take);
+    }
+
+    /// Merges each of the states in `from` into its own in `into`; those beyond the last of either stay as they are.
+    pub(super) fn merge_each(isa: Isa, state_len: usize, into: &mut [f32], from: &[f32]) {
+        for (into, from) in into.chunks_exact_mut(state_len).zip(from.chunks_exact(state_len)) {
+            State::merge(isa, into, from);
+        }
     }
 
     /// Writes the attention output, `out.len()` being the head dimension.

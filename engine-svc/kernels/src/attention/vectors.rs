@@ -57,10 +57,7 @@ impl<T: Element> Kernel for Vectors<'_, T> {
             let first = index == item.tiles.0;
             self.compute_tile(item, index, &mut workspace, first);
             if !first {
-                let states = workspace.states.chunks_exact_mut(workspace.state_len);
-                for (into, from) in states.zip(workspace.tile.chunks_exact(workspace.state_len)) {
-                    State::merge(plan.isa, into, from);
-                }
+                State::merge_each(plan.isa, workspace.state_len, workspace.states, workspace.tile);
             }
         }
         workspace.states

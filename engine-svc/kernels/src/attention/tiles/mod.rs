@@ -165,10 +165,7 @@ impl Tiles<'_> {
             }
         }
         if !first {
-            let states = states.chunks_exact_mut(state_len).take(queries.len());
-            for (into, from) in states.zip(tile.chunks_exact(state_len)) {
-                State::merge(plan.isa, into, from);
-            }
+            State::merge_each(plan.isa, state_len, &mut states[..queries.len() * state_len], tile);
         }
     }
 }

@@ -53,7 +53,7 @@ pub(crate) struct Tiles(PhantomData<*const ()>);
 impl Tiles {
     /// # Safety
     /// Tiles must be [`permitted`], and this thread must hold none.
-    pub(crate) unsafe fn configure(shapes: &'static Shapes) -> Tiles {
+    pub(crate) unsafe fn configure(shapes: &Shapes) -> Tiles {
         // SAFETY: reads 64 bytes; the caller's promise.
         unsafe { asm!("ldtilecfg [{}]", in(reg) shapes, options(nostack, preserves_flags, readonly)) };
         Tiles(PhantomData)

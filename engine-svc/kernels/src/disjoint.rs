@@ -3,6 +3,7 @@
 //! Contract of the `unsafe` here: whoever asks for a part promises that no one else has any of it.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 
 /// A slice whose disjoint parts several threads write at once.
 pub(crate) struct SharedMut<'a, T> {
@@ -29,6 +30,16 @@ impl<'a, T> SharedMut<'a, T> {
         assert!(from <= self.len && len <= self.len - from);
         // SAFETY: inside the borrowed slice, and exclusive by the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(from), len) }
+    }
+
+    /// These rows of `width` elements each.
+    ///
+    /// # Safety
+    /// As [`SharedMut::slice`].
+    #[expect(clippy::mut_from_ref, reason = "disjointness is the caller's promise")]
+    pub(crate) unsafe fn rows(&self, rows: &Range<usize>, width: usize) -> &mut [T] {
+        // SAFETY: passed on.
+        unsafe { self.slice(rows.start * width, rows.len() * width) }
     }
 
     /// Where element `from` lies; writing through it obeys the promise of [`SharedMut::slice`].

@@ -37,6 +37,19 @@ pub struct Pool {
     running: Cell<bool>,
     parts: Box<[Line<Part>]>,
     scratch: RefCell<Buffer<u8>>,
+    alone: Alone,
+}
+
+/// For each thread of a pool that has others a pool of that thread alone.
+struct Alone(Box<[Line<Pool>]>);
+
+// SAFETY: `share_apart` hands each of them to the thread of its number only.
+unsafe impl Sync for Alone {}
+
+impl Alone {
+    fn of(&self, thread: usize) -> &Pool {
+        &self.0[thread].0
+    }
 }
 
 struct Shared {
@@ -134,6 +147,10 @@ impl Pool {
             running: Cell::new(false),
             parts: (0..threads.max(1)).map(|_| Line(Part::default())).collect(),
             scratch: RefCell::new(Buffer::zeroed(0)),
+            alone: Alone(match last {
+                0 => Box::default(),
+                _ => (0..=last).map(|_| Line(Pool::with_isa(1, isa))).collect(),
+            }),
         }
     }
 
@@ -233,6 +250,16 @@ impl Pool {
                 }
             }
         });
+    }
+
+    /// As [`Pool::share`], with `job(pool, item)`: what the job does with that pool is done by its thread alone, in
+    /// scratch memory of its own.
+    pub(crate) fn share_apart(&self, items: usize, job: impl Fn(&Pool, usize) + Sync) {
+        if self.threads() == 1 {
+            return (0..items).for_each(|item| job(self, item));
+        }
+        let alone = &self.alone;
+        self.share_with(items, |thread| thread, |thread, item| job(alone.of(*thread), item));
     }
 
     /// Runs `job(index, row)` for each row of `width` elements, rows split over the threads.

@@ -4,6 +4,20 @@ use std::arch::x86_64::*;
 
 use half::bf16;
 
+/// Rounds a vector to the nearest bf16; denormals become zero.
+///
+/// # Safety
+/// The machine must have AVX512-BF16, and `to` be 16 elements to write, aligned or not.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+pub(crate) unsafe fn round_vector(from: &[f32; 16], to: *mut bf16) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let rounded: __m256i = std::mem::transmute(_mm512_cvtneps_pbh(_mm512_loadu_ps(from.as_ptr())));
+        _mm256_storeu_si256(to.cast(), rounded);
+    }
+}
+
 /// Rounds to the nearest bf16; denormals become zero.
 ///
 /// # Safety

@@ -57,9 +57,14 @@ impl<T> Inputs<'_, T> {
         &self.data[start..][..layout.head_len()]
     }
 
-    /// Brings keys and values of an item's first blocks, so many, into the cache.
+    /// Brings an item's queries, and the keys and values of its first blocks, so many, into the cache.
     pub(super) fn fetch(&self, item: &Item, count: usize) {
-        let blocks = self.plan.sequences[item.sequence].blocks();
+        let sequence = &self.plan.sequences[item.sequence];
+        let width = self.plan.group() * self.plan.layout.head_dim;
+        for row in item.row..item.row + item.rows {
+            prefetch::slice(&self.q.row(sequence.first_row + row)[item.kv_head * width..][..width]);
+        }
+        let blocks = sequence.blocks();
         for &block in blocks[item.tiles.0 * TILE_TOKENS / BLOCK_TOKENS..].iter().take(count) {
             prefetch::slice(self.entry(item, block));
         }
@@ -74,7 +79,7 @@ pub(super) trait Kernel: Sync {
     /// Begins a thread's work.
     fn begin(&self) -> Self::Session;
 
-    /// Brings the first keys and values of an item into the cache.
+    /// Brings the queries and the first keys and values of an item into the cache.
     fn fetch(&self, item: &Item);
 
     /// Computes an item in a thread's memory; returns the state of each of its queries.

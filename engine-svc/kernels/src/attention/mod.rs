@@ -80,8 +80,8 @@ pub struct AttentionPlan<'a> {
     items: Vec<Item>,
     splits: Vec<Split>,
     partials: usize,
-    /// Floats that each thread needs for an item, whole cache lines.
-    workspace_len: usize,
+    /// Of the item that has most.
+    queries: usize,
     /// Of all items, as [`Item::cost`] counts.
     cost: usize,
     threads: usize,
@@ -122,7 +122,7 @@ impl<'a> AttentionPlan<'a> {
             items: Vec::new(),
             splits: Vec::new(),
             partials: 0,
-            workspace_len: 0,
+            queries: 0,
             cost: 0,
             threads: pool.threads(),
             isa: pool.isa(),
@@ -152,7 +152,7 @@ impl<'a> AttentionPlan<'a> {
                 row += rows;
             }
         }
-        plan.workspace_len = plan.workspace_len();
+        plan.queries = plan.items.iter().map(|item| item.rows).max().unwrap_or(0) * group;
         plan.cost = plan.items.iter().map(Item::cost).sum();
         plan.split_long_items();
         plan
@@ -251,14 +251,13 @@ impl<'a> AttentionPlan<'a> {
         }
     }
 
-    /// See the field: as much as the item of most rows takes.
+    /// Floats that each thread needs for an item, whole cache lines.
     fn workspace_len(&self) -> usize {
-        let queries = self.items.iter().map(|item| item.rows).max().unwrap_or(0) * self.group();
         #[cfg(target_arch = "x86_64")]
         if self.in_tiles() {
-            return tiles::workspace_len(&self.layout, queries);
+            return tiles::workspace_len(&self.layout, self.queries);
         }
-        vectors::workspace_len(&self.layout, queries).next_multiple_of(16)
+        vectors::workspace_len(&self.layout, self.queries).next_multiple_of(16)
     }
 
     fn group(&self) -> usize {
@@ -266,7 +265,7 @@ impl<'a> AttentionPlan<'a> {
     }
 
     fn attend<K: Kernel>(&self, pool: &Pool, kernel: &K, out: &mut [f32]) {
-        let (state_len, workspace_len) = (State::len(&self.layout), self.workspace_len);
+        let (state_len, workspace_len) = (State::len(&self.layout), self.workspace_len());
         let floats = self.partials * state_len + self.threads * workspace_len;
         pool.with_scratch(floats * size_of::<f32>(), |scratch| {
             let scratch: &mut [f32] = bytemuck::cast_slice_mut(scratch);
@@ -286,7 +285,7 @@ impl<'a> AttentionPlan<'a> {
         partials: &SharedMut<'_, f32>,
         out: &SharedMut<'_, f32>,
     ) {
-        let (state_len, workspace_len) = (State::len(&self.layout), self.workspace_len);
+        let (state_len, workspace_len) = (State::len(&self.layout), self.workspace_len());
         let begin = |thread: usize| (thread, kernel.begin());
         let work = |(thread, session): &mut (usize, K::Session), index: usize| {
             let item = &self.items[index];

@@ -33,23 +33,12 @@ impl State {
         &mut state[HEADER..]
     }
 
-    /// Merges the tile `from`, which follows all that is in `into`.
-    fn merge(isa: Isa, into: &mut [f32], from: &[f32]) {
-        // The largest score alone contributes 1, so only an empty tile has no sum.
-        if from[1] == 0.0 {
-            return;
-        }
-        let max = into[0].max(from[0]);
-        let (keep, take) = (math::exp(into[0] - max), math::exp(from[0] - max));
-        into[0] = max;
-        into[1] = into[1] * keep + from[1] * take;
-        blend(isa, &mut into[HEADER..], &from[HEADER..], keep, take);
-    }
-
-    /// Merges each of the states in `from` into its own in `into`; those beyond the last of either stay as they are.
+    /// Merges each of the states in `from`, a tile that follows all that is in `into`, into its own there; those beyond
+    /// the last of either stay as they are.
     pub(super) fn merge_each(isa: Isa, state_len: usize, into: &mut [f32], from: &[f32]) {
-        for (into, from) in into.chunks_exact_mut(state_len).zip(from.chunks_exact(state_len)) {
-            State::merge(isa, into, from);
+        let together = LANES * state_len;
+        for (into, from) in into.chunks_mut(together).zip(from.chunks(together)) {
+            merge_lanes(isa, state_len, into, from);
         }
     }
 
@@ -63,9 +52,33 @@ impl State {
 }
 
 vectorised! {
-    fn blend(into: &mut [f32], from: &[f32], keep: f32, take: f32) {
-        for (into, from) in into.iter_mut().zip(from) {
-            *into = *into * keep + from * take;
+    /// Merges up to [`LANES`] states.
+    fn merge_lanes(state_len: usize, into: &mut [f32], from: &[f32]) {
+        let (mut keep, mut take) = ([0.0; LANES], [0.0; LANES]);
+        for (lane, (into, from)) in
+            into.chunks_exact_mut(state_len).zip(from.chunks_exact(state_len)).enumerate()
+        {
+            let max = into[0].max(from[0]);
+            (keep[lane], take[lane]) = (into[0] - max, from[0] - max);
+            // The largest score alone contributes 1, so only an empty tile has no sum.
+            if from[1] != 0.0 {
+                into[0] = max;
+            }
+        }
+        for factors in [&mut keep, &mut take] {
+            for factor in factors {
+                *factor = math::exp(*factor);
+            }
+        }
+        for (lane, (into, from)) in
+            into.chunks_exact_mut(state_len).zip(from.chunks_exact(state_len)).enumerate()
+        {
+            if from[1] != 0.0 {
+                into[1] = into[1] * keep[lane] + from[1] * take[lane];
+                for (into, from) in into[HEADER..].iter_mut().zip(&from[HEADER..]) {
+                    *into = *into * keep[lane] + from * take[lane];
+                }
+            }
         }
     }
 }

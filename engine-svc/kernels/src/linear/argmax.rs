@@ -46,10 +46,11 @@ impl PackedLinear {
         let (isa, rows) = (pool.isa(), out.len());
         let mut largest = vec![Largest::NONE; pool.threads() * rows];
         let of_threads = SharedMut::new(&mut largest);
-        pass.for_panels(pool, self.n.div_ceil(PANEL), |thread, panel| {
+        let begin = |thread: usize| {
             // SAFETY: each thread has its own part.
-            let largest = unsafe { of_threads.slice(thread * rows, rows) };
-            let mut outputs = Outputs::ZERO;
+            (unsafe { of_threads.slice(thread * rows, rows) }, Outputs::ZERO)
+        };
+        pass.for_panels(pool, self.n.div_ceil(PANEL), begin, |(largest, outputs), panel| {
             let first = panel * PANEL;
             let columns = (self.n - first).min(PANEL);
             for (index, rows) in pass.tiles().enumerate() {

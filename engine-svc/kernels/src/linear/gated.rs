@@ -1,6 +1,7 @@
 //! Gate and up of a gated feed-forward block in one go: `out = silu(x · Gᵀ) · (x · Uᵀ)`, tile by tile, so that what
 //! comes out of the two linears never leaves the first-level cache.
 
+use super::apart::{for_parts, rows_apart};
 use super::pass::{Out, Pass};
 use super::tile::{Outputs, PANEL};
 use super::{PackedLinear, WeightFormat, Write, rows_of, rows_per_pass};
@@ -110,12 +111,23 @@ impl GatedLinear {
         );
         let (both, down_against) = (self.both.against(pool), down.against(pool));
         let (input, operand) = (both.kernel.operand, down_against.kernel.operand);
+        let rows = rows_of(residual, k);
+        if let Some(each) = rows_apart(pool, operand, rows, features) {
+            let [normed, activated, residual] = [normed, activated, residual].map(SharedMut::new);
+            return for_parts(pool, rows, each, |pool, part| {
+                // SAFETY: each row is in one part.
+                let (normed, activated, residual) = unsafe {
+                    (normed.rows(&part, k), activated.rows(&part, features), residual.rows(&part, k))
+                };
+                self.feed(pool, norm, down, (normed, activated), residual);
+            });
+        }
         if !(input.takes_columns() && operand.takes_columns()) {
             norm.forward(pool, residual, normed);
             self.forward(pool, normed, activated);
             return down.forward(pool, activated, residual, Write::Add);
         }
-        let part = rows_per_pass(rows_of(residual, k), features);
+        let part = rows_per_pass(rows, features);
         for residual in residual.chunks_mut(part * k) {
             let rows = residual.len() / k;
             let bytes = input.bytes(rows, k);
@@ -136,23 +148,28 @@ impl GatedLinear {
     /// Calls `put(row, first, values)` with the outputs of each row from column `first` on, a panel at a time.
     fn pass(&self, pool: &Pool, pass: &Pass<'_>, put: impl Fn(usize, usize, &[f32]) + Sync) {
         let (isa, panels) = (pool.isa(), self.features.div_ceil(PANEL));
-        pass.for_panels(pool, panels, |_, panel| {
-            let [mut gate, mut up, mut gated] = [Outputs::ZERO; 3];
-            let first = panel * PANEL;
-            let columns = (self.features - first).min(PANEL);
-            for (index, rows) in pass.tiles().enumerate() {
-                for (to, panel) in [(&mut gate, panel), (&mut up, panels + panel)] {
-                    let out = Out { start: to.start(), stride: PANEL, columns: PANEL, write: Write::Set };
-                    // SAFETY: a tile has at most so many rows, and `for_panels` began a session.
-                    unsafe { pass.compute(panel, index, rows.clone(), &out) };
+        pass.for_panels(
+            pool,
+            panels,
+            |_| [Outputs::ZERO; 3],
+            |[gate, up, gated], panel| {
+                let first = panel * PANEL;
+                let columns = (self.features - first).min(PANEL);
+                for (index, rows) in pass.tiles().enumerate() {
+                    for (to, panel) in [(&mut *gate, panel), (&mut *up, panels + panel)] {
+                        let out = Out { start: to.start(), stride: PANEL, columns: PANEL, write: Write::Set };
+                        // SAFETY: a tile has at most so many rows, and `for_panels` began a session.
+                        unsafe { pass.compute(panel, index, rows.clone(), &out) };
+                    }
+                    let (gate, up) =
+                        (gate.rows(rows.len()).as_flattened(), up.rows(rows.len()).as_flattened());
+                    silu_mul_row(isa, gate, up, gated.rows_mut(rows.len()).as_flattened_mut());
+                    for (row, gated) in rows.clone().zip(gated.rows(rows.len())) {
+                        put(row, first, &gated[..columns]);
+                    }
                 }
-                let (gate, up) = (gate.rows(rows.len()).as_flattened(), up.rows(rows.len()).as_flattened());
-                silu_mul_row(isa, gate, up, gated.rows_mut(rows.len()).as_flattened_mut());
-                for (row, gated) in rows.clone().zip(gated.rows(rows.len())) {
-                    put(row, first, &gated[..columns]);
-                }
-            }
-        });
+            },
+        );
     }
 }
 

@@ -3,6 +3,7 @@
 //! * [`PackedLinear`]: the packed matrix and its forward
 //! * [`GatedLinear`]: two of them, and the product of the one with the other's SiLU
 //! * `argmax`: which output is largest
+//! * `apart`: many rows, some at a time by each thread
 //! * `pass`: rows against all of a matrix, tile by tile
 //! * `tile`: the unit of work, and what a kernel is
 //! * `operand`: what activations become before they meet the weights
@@ -26,6 +27,7 @@
 //! Each output element is one accumulator summed over k in ascending order, whatever the number of
 //! rows: this is what makes a linear batch-invariant.
 
+mod apart;
 mod argmax;
 mod block;
 mod float;
@@ -39,6 +41,7 @@ use half::bf16;
 use crate::disjoint::SharedMut;
 use crate::norm::Norm;
 use crate::pool::Pool;
+use apart::{for_parts, rows_apart};
 use block::{BLOCK, BlockPanels};
 use float::{Panels, Weight};
 pub use gated::GatedLinear;
@@ -193,7 +196,7 @@ impl PackedLinear {
     /// # Panics
     /// If the two do not hold the same whole number of rows.
     pub fn forward(&self, pool: &Pool, x: &[f32], y: &mut [f32], write: Write) {
-        self.in_passes(pool, (x, None), (y, self.n), |pass, y| self.pass(pool, pass, y, write));
+        self.multiply(pool, (x, None), y, write);
     }
 
     /// Computes `y[M, N]` from the normalized rows of `x[M, K]`: the same bits as [`Norm::forward`] and
@@ -203,24 +206,44 @@ impl PackedLinear {
     /// As [`PackedLinear::forward`], and if the norm is of another width.
     pub fn forward_normed(&self, pool: &Pool, norm: &Norm, x: &[f32], y: &mut [f32], write: Write) {
         assert_eq!(norm.width(), self.k, "width of the norm");
-        self.in_passes(pool, (x, Some(norm)), (y, self.n), |pass, y| self.pass(pool, pass, y, write));
+        self.multiply(pool, (x, Some(norm)), y, write);
+    }
+
+    fn multiply(&self, pool: &Pool, (x, norm): (&[f32], Option<&Norm>), y: &mut [f32], write: Write) {
+        let (k, n, rows) = (self.k, self.n, rows_of(x, self.k));
+        assert_eq!(rows, rows_of(y, n), "inputs and outputs differ in rows");
+        let operand = self.against(pool).kernel.operand;
+        let Some(each) = rows_apart(pool, operand, rows, k) else {
+            return self.in_passes(pool, (x, norm), (y, n), |pass, y| self.pass(pool, pass, y, write));
+        };
+        let y = SharedMut::new(y);
+        for_parts(pool, rows, each, |pool, part| {
+            // SAFETY: each row is in one part.
+            let y = unsafe { y.rows(&part, n) };
+            self.multiply(pool, (&x[part.start * k..part.end * k], norm), y, write);
+        });
     }
 
     fn pass(&self, pool: &Pool, pass: &Pass<'_>, y: &mut [f32], write: Write) {
         let (n, y) = (self.n, SharedMut::new(y));
-        pass.for_panels(pool, n.div_ceil(PANEL), |_, panel| {
-            let first = panel * PANEL;
-            for (index, rows) in pass.tiles().enumerate() {
-                let out = Out {
-                    start: y.at(rows.start * n + first),
-                    stride: n,
-                    columns: (n - first).min(PANEL),
-                    write,
-                };
-                // SAFETY: no other tile covers these outputs, and `for_panels` began a session.
-                unsafe { pass.compute(panel, index, rows, &out) };
-            }
-        });
+        pass.for_panels(
+            pool,
+            n.div_ceil(PANEL),
+            |_| (),
+            |(), panel| {
+                let first = panel * PANEL;
+                for (index, rows) in pass.tiles().enumerate() {
+                    let out = Out {
+                        start: y.at(rows.start * n + first),
+                        stride: n,
+                        columns: (n - first).min(PANEL),
+                        write,
+                    };
+                    // SAFETY: no other tile covers these outputs, and `for_panels` began a session.
+                    unsafe { pass.compute(panel, index, rows, &out) };
+                }
+            },
+        );
     }
 
     /// Calls `work` with as many rows at a time as stay in the cache, `width` outputs each.

@@ -106,6 +106,15 @@ impl Operand {
         !matches!(self, Operand::Blocks | Operand::F32)
     }
 
+    /// Whether products are so fast that operands which another core wrote would arrive too late.
+    pub(super) fn outruns_sharing(self) -> bool {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Operand::Bf16Tiles => true,
+            _ => false,
+        }
+    }
+
     /// Writes activations `first..` of one prepared row, as many as there are values: an even number unless they are
     /// the last. `first` is a multiple of 16.
     ///

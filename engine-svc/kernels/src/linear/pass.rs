@@ -84,15 +84,21 @@ impl Pass<'_> {
         Pass { against, operand, operand_stride, rows, shares }
     }
 
-    /// Runs `job(thread, panel)` for each of `0..panels` on the threads of the pool, which hold what the kernel needs
-    /// meanwhile.
-    pub(super) fn for_panels(&self, pool: &Pool, panels: usize, job: impl Fn(usize, usize) + Sync) {
-        let begin = |thread: usize| (thread, self.against.kernel.begin());
+    /// Runs `job(state, panel)` for each of `0..panels` on the threads of the pool, which hold what the kernel needs
+    /// meanwhile; each has a state of its own, made by `begin(thread)`.
+    pub(super) fn for_panels<S>(
+        &self,
+        pool: &Pool,
+        panels: usize,
+        begin: impl Fn(usize) -> S + Sync,
+        job: impl Fn(&mut S, usize) + Sync,
+    ) {
+        let begin = |thread: usize| (begin(thread), self.against.kernel.begin());
         if panels * PANEL * self.rows * self.against.k < 4 * INLINE_ELEMENTS {
-            let (thread, _session) = begin(0);
-            (0..panels).for_each(|panel| job(thread, panel));
+            let (mut state, _session) = begin(0);
+            (0..panels).for_each(|panel| job(&mut state, panel));
         } else {
-            pool.share_with(panels, begin, |(thread, _session), panel| job(*thread, panel));
+            pool.share_with(panels, begin, |(state, _session), panel| job(state, panel));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Items in the tiles of AMX: queries and probabilities are rounded to bf16, all sums are `f32`.
 //!
 //! * `product`: the inner products
-//! * `softmax`: probabilities of 16 queries
+//! * `softmax`: their probabilities
 //!
 //! An item's rows lie in one block of positions, their own. All of them see whole the blocks before it, which are
 //! multiplied in tiles. Of their own block each sees another part: what it does not see must not reach it even as
@@ -10,6 +10,7 @@
 mod product;
 mod softmax;
 
+use std::array;
 use std::ops::Range;
 
 use half::bf16;
@@ -22,12 +23,14 @@ use crate::amx::{self, ROWS};
 use crate::kv::{BLOCK_TOKENS, KvLayout, MAX_HEAD_DIM};
 use crate::prefetch;
 use crate::rounding::round_to_bf16;
+use softmax::TOGETHER;
 
 /// Elements of a head that one product takes.
 pub(super) const HEAD_STEP: usize = amx::ROW_BYTES / size_of::<bf16>();
 
 /// Scores of 16 queries in a block.
 const TILE: usize = ROWS * BLOCK_TOKENS;
+const _: () = assert!(ROWS.is_multiple_of(TOGETHER));
 
 /// Blocks of a KV tile.
 const BLOCKS: usize = TILE_TOKENS / BLOCK_TOKENS;
@@ -82,7 +85,7 @@ impl Kernel for Tiles<'_> {
 
     fn begin(&self) -> amx::Tiles {
         // SAFETY: the plan's instruction set has tiles, and a thread computes for one attention at a time.
-        unsafe { amx::Tiles::configure(&product::SHAPES) }
+        unsafe { amx::Tiles::configure(&product::shapes(self.0.plan.queries.min(ROWS))) }
     }
 
     fn fetch(&self, item: &Item) {
@@ -143,16 +146,21 @@ impl Tiles<'_> {
         let group = queries.start * layout.head_dim..(queries.start + ROWS) * layout.head_dim;
         product::scores(session, &rounded[group], keys, scores);
 
-        let seen = |query: usize| (position + query / plan.group()) % BLOCK_TOKENS + 1;
+        // Rows beyond the last query hold anything, and see what that one does.
+        let seen = |query: usize| {
+            let query = query.min(queries.end - 1);
+            if has_own { (position + query / plan.group()) % BLOCK_TOKENS + 1 } else { 0 }
+        };
         let states = &mut states[queries.start * state_len..][..ROWS * state_len];
         let first = index == item.tiles.0;
         let out = if first { &mut *states } else { &mut **tile };
-        for (row, query) in queries.clone().enumerate() {
-            let seen = if has_own { seen(query) } else { 0 };
+        for row in (0..queries.len()).step_by(TOGETHER) {
+            let seen = array::from_fn(|of| seen(queries.start + row + of));
             // SAFETY: a machine with tiles has AVX512-BF16.
-            let (max, sum) =
-                unsafe { softmax::exponentials(scores, weights, row, before, seen, plan.shape.scale) };
-            State::begin(&mut out[row * state_len..][..state_len], max, sum);
+            let sums = unsafe { softmax::exponentials(scores, weights, row, before, seen, plan.shape.scale) };
+            for (state, (max, sum)) in out[row * state_len..].chunks_exact_mut(state_len).zip(sums) {
+                State::begin(state, max, sum);
+            }
         }
         let values = |at: usize| &self.0.entry(item, blocks[at])[layout.keys_len()..];
         product::weigh(session, weights, (0..before).map(values), out, state_len);

@@ -1,7 +1,7 @@
 //! The inner products of attention in tiles: keys `[head_dim / 2][16][2]` and values `[8][dim][2]` of a block are
 //! operands as they lie in the pool.
 //!
-//! Contract of the `unsafe` here: whoever calls holds tiles of [`SHAPES`], and each function checks that its slices
+//! Contract of the `unsafe` here: whoever calls holds tiles of [`shapes`], and each function checks that its slices
 //! hold what tiles read and write.
 
 use half::bf16;
@@ -11,17 +11,20 @@ use crate::amx::{self, ROW_BYTES, ROWS, Shapes, Tiles};
 use crate::attention::softmax::HEADER;
 use crate::kv::BLOCK_TOKENS;
 
-/// Six of full size; the probabilities and values of one block.
-pub(super) static SHAPES: Shapes = Shapes::new([
-    (ROWS, ROW_BYTES),
-    (ROWS, ROW_BYTES),
-    (ROWS, ROW_BYTES),
-    (ROWS, ROW_BYTES),
-    (ROWS, ROW_BYTES),
-    (ROWS, ROW_BYTES),
-    (ROWS, WEIGHT_BYTES),
-    (BLOCK_TOKENS / 2, ROW_BYTES),
-]);
+/// Five of so many queries, at most 16, then keys; the probabilities and values of one block. Products take less time
+/// the fewer queries there are.
+pub(super) fn shapes(queries: usize) -> Shapes {
+    Shapes::new([
+        (queries, ROW_BYTES),
+        (queries, ROW_BYTES),
+        (queries, ROW_BYTES),
+        (queries, ROW_BYTES),
+        (queries, ROW_BYTES),
+        (ROWS, ROW_BYTES),
+        (queries, WEIGHT_BYTES),
+        (BLOCK_TOKENS / 2, ROW_BYTES),
+    ])
+}
 
 /// Elements of 16 queries, or of a block's keys, that one product takes.
 const OPERAND: usize = ROWS * HEAD_STEP;
@@ -29,7 +32,7 @@ const OPERAND: usize = ROWS * HEAD_STEP;
 /// Bytes of one query's probabilities in a block.
 const WEIGHT_BYTES: usize = BLOCK_TOKENS * size_of::<bf16>();
 
-/// The inner products of 16 queries with the keys of each block, `[block][16 queries][16 tokens]`.
+/// The inner products of up to 16 queries with the keys of each block, `[block][16 queries][16 tokens]`.
 pub(super) fn scores<'a>(
     _tiles: &Tiles,
     queries: &[bf16],
@@ -68,7 +71,7 @@ pub(super) fn scores<'a>(
     }
 }
 
-/// Overwrites the values of 16 states, `stride` floats apart, with the sums of those of each block, as `weights[block][16
+/// Overwrites the values of up to 16 states, `stride` floats apart, with the sums of those of each block, as `weights[block][16
 /// queries][16 tokens]` weigh them.
 pub(super) fn weigh<'a>(
     _tiles: &Tiles,

@@ -1,6 +1,7 @@
-//! Probabilities from scores, one query at a time, in AVX-512.
+//! Probabilities from scores, some queries at a time, in AVX-512.
 
 use std::arch::x86_64::*;
+use std::array;
 
 use half::bf16;
 
@@ -8,9 +9,12 @@ use super::TILE;
 use crate::kv::BLOCK_TOKENS;
 use crate::math::avx512::exp2;
 
-/// Turns the scores of query `row` in `before` whole blocks, and of the first `seen` tokens of the one after them, into
-/// `exp(scale · score - max)`: in `weights` for the whole blocks, in place for the last. Returns the maximum and the sum,
-/// in lanes that are the same however many queries there are.
+/// Queries whose exponentials take turns: one alone waits for its own results.
+pub(super) const TOGETHER: usize = 4;
+
+/// Turns the scores of queries `row..` in `before` whole blocks, and of the first `seen` tokens of the one after them,
+/// into `exp(scale · score - max)`: in `weights` for the whole blocks, in place for the last. Returns the maximum and
+/// the sum of each query, in lanes that are the same however many queries there are.
 ///
 /// # Safety
 /// The machine must have AVX512-BF16.
@@ -20,37 +24,46 @@ pub(super) unsafe fn exponentials(
     weights: &mut [bf16],
     row: usize,
     before: usize,
-    seen: usize,
+    seen: [usize; TOGETHER],
     scale: f32,
-) -> (f32, f32) {
-    let place = |block: usize| block * TILE + row * BLOCK_TOKENS;
-    assert!(row < TILE / BLOCK_TOKENS && before * TILE <= weights.len() && seen <= BLOCK_TOKENS);
-    assert!((before + usize::from(seen > 0)) * TILE <= scores.len());
+) -> [(f32, f32); TOGETHER] {
+    let place = |block: usize, query: usize| block * TILE + (row + query) * BLOCK_TOKENS;
+    let own = usize::from(seen != [0; TOGETHER]);
+    assert!(row + TOGETHER <= TILE / BLOCK_TOKENS && seen.iter().all(|&seen| seen <= BLOCK_TOKENS));
+    assert!(before * TILE <= weights.len() && (before + own) * TILE <= scores.len());
     let scores = scores.as_mut_ptr();
-    let mask = ((1_u32 << seen) - 1) as __mmask16;
-    // SAFETY: `place` of each block lies in both, as just checked.
+    let masks = seen.map(|seen| ((1_u32 << seen) - 1) as __mmask16);
+    // SAFETY: `place` of each block and query lies in both, as just checked.
     unsafe {
-        let mut max = _mm512_set1_ps(f32::NEG_INFINITY);
+        let mut max = [_mm512_set1_ps(f32::NEG_INFINITY); TOGETHER];
         for block in 0..before {
-            max = larger(max, _mm512_load_ps(scores.add(place(block))));
+            for (query, max) in max.iter_mut().enumerate() {
+                *max = larger(*max, _mm512_load_ps(scores.add(place(block, query))));
+            }
         }
-        let own = if seen > 0 { scores.add(place(before)) } else { scores };
-        max = _mm512_mask_mov_ps(max, mask, larger(max, _mm512_load_ps(own)));
-        let max = _mm512_reduce_max_ps(max) * scale;
-        let exponent = Exponent::new(scale, max);
-        let mut sum = _mm512_setzero_ps();
+        for (query, max) in max.iter_mut().enumerate().take(own * TOGETHER) {
+            let score = _mm512_load_ps(scores.add(place(before, query)));
+            *max = _mm512_mask_mov_ps(*max, masks[query], larger(*max, score));
+        }
+        let max = max.map(|max| _mm512_reduce_max_ps(max) * scale);
+        let exponent = max.map(|max| Exponent::new(scale, max));
+        let mut sum = [_mm512_setzero_ps(); TOGETHER];
         for block in 0..before {
-            let weight = exponent.of(_mm512_load_ps(scores.add(place(block))));
-            sum = _mm512_add_ps(sum, weight);
-            let rounded: __m256i = std::mem::transmute(_mm512_cvtneps_pbh(weight));
-            _mm256_store_si256(weights.as_mut_ptr().add(place(block)).cast(), rounded);
+            for (query, sum) in sum.iter_mut().enumerate() {
+                let weight = exponent[query].of(_mm512_load_ps(scores.add(place(block, query))));
+                *sum = _mm512_add_ps(*sum, weight);
+                let rounded: __m256i = std::mem::transmute(_mm512_cvtneps_pbh(weight));
+                _mm256_store_si256(weights.as_mut_ptr().add(place(block, query)).cast(), rounded);
+            }
         }
-        if seen > 0 {
-            let weight = _mm512_maskz_mov_ps(mask, exponent.of(_mm512_load_ps(own)));
-            sum = _mm512_add_ps(sum, weight);
-            _mm512_store_ps(own, weight);
+        for (query, sum) in sum.iter_mut().enumerate().take(own * TOGETHER) {
+            let place = scores.add(place(before, query));
+            let weight = _mm512_maskz_mov_ps(masks[query], exponent[query].of(_mm512_load_ps(place)));
+            *sum = _mm512_add_ps(*sum, weight);
+            _mm512_store_ps(place, weight);
         }
-        (max, _mm512_reduce_add_ps(sum))
+        let sum = sum.map(|sum| _mm512_reduce_add_ps(sum));
+        array::from_fn(|query| (max[query], sum[query]))
     }
 }
 

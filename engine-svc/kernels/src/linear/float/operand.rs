@@ -8,7 +8,7 @@ use half::bf16;
 use crate::amx;
 use crate::disjoint::SharedMut;
 use crate::pool::Pool;
-use crate::rounding::round_to_bf16;
+use crate::rounding::{round_to_bf16, round_vector};
 
 /// Elements of k in one tile.
 pub(super) const TILE_K: usize = amx::ROW_BYTES / size_of::<bf16>();
@@ -67,19 +67,22 @@ pub(in crate::linear) unsafe fn put_tiled(
     k: usize,
     index: usize,
     mut first: usize,
-    mut values: &[f32],
+    values: &[f32],
 ) {
     let row = index / amx::ROWS * amx::ROWS * tiled_row_bytes(k) + index % amx::ROWS * amx::ROW_BYTES;
-    while !values.is_empty() {
-        let place = first % TILE_K;
-        let (from, rest) = values.split_at(values.len().min(TILE_K - place));
-        // Only what comes last is padded: what lies beyond in this row of the tile may be another's.
-        let elements = if first + from.len() == k { TILE_K - place } else { from.len() };
-        let start = row + first / TILE_K * TILE_BYTES + place * size_of::<bf16>();
-        // SAFETY: the caller's promise.
-        unsafe { round(from, out.slice(start, elements * size_of::<bf16>())) };
-        first += from.len();
-        values = rest;
+    let place = |column: usize| row + column / TILE_K * TILE_BYTES + column % TILE_K * size_of::<bf16>();
+    let (whole, rest) = values.as_chunks::<16>();
+    for vector in whole {
+        // SAFETY: the caller's promise; half a row of a tile.
+        unsafe { round_vector(vector, out.slice(place(first), size_of::<[bf16; 16]>()).as_mut_ptr().cast()) };
+        first += vector.len();
+    }
+    // Only what comes last is padded: what lies beyond in this row of the tile may be another's.
+    let is_last = first + rest.len() == k;
+    let elements = if is_last { k.next_multiple_of(TILE_K) - first } else { rest.len() };
+    if elements > 0 {
+        // SAFETY: the caller's promise; never more than the rest of a row of a tile.
+        unsafe { round(rest, out.slice(place(first), elements * size_of::<bf16>())) };
     }
 }
 

@@ -141,7 +141,7 @@ fn add_adds_what_set_writes() {
 
 #[test]
 fn a_gated_linear_is_two_linears_and_their_activation_and_feeds_a_third() {
-    for (features, m) in [(96, 5), (101, 70), (30, 1), (1536, 300)] {
+    for (features, m) in [(96, 5), (101, 70), (30, 1), (1536, 300), (96, 800)] {
         let case = Case::random(m, 2 * features, 64, true, 19);
         for pool in pools(2) {
             for format in FORMATS {
@@ -177,7 +177,7 @@ fn some_norm(width: usize) -> Norm {
 
 #[test]
 fn normalized_rows_are_multiplied_as_if_they_had_been_written() {
-    for (m, k) in [(1, 64), (5, 300), (40, 577), (700, 576)] {
+    for (m, k) in [(1, 64), (5, 300), (40, 577), (800, 576)] {
         let case = Case::random(m, 50, k, true, 31);
         let norm = some_norm(k);
         for pool in pools(2) {

@@ -9,8 +9,11 @@ use crate::pool::Pool;
 /// The fewest rows that make it worth reading all weights.
 const MIN_ROWS: usize = 128;
 
-/// More of them would keep other threads waiting for the last.
+/// More of them would not stay in a core's cache.
 const MAX_ROWS: usize = 256;
+
+/// With fewer parts for each thread, the others would wait for the slowest for too long.
+const MIN_PARTS: usize = 3;
 
 /// Tiles of rows begin at a multiple.
 const STEP: usize = 32;
@@ -23,7 +26,8 @@ pub(super) fn rows_apart(pool: &Pool, operand: Operand, rows: usize, widest: usi
     }
     let threads = pool.threads();
     let each = (rows / (4 * threads)).next_multiple_of(STEP).clamp(MIN_ROWS, MAX_ROWS);
-    (threads > 1 && rows >= MIN_ROWS * threads && each * widest <= ELEMENTS_PER_PASS).then_some(each)
+    (threads > 1 && rows >= MIN_PARTS * MIN_ROWS * threads && each * widest <= ELEMENTS_PER_PASS)
+        .then_some(each)
 }
 
 /// Calls `job(pool, part)` for parts of `0..rows`, `each` long; the pool is a thread on its own.

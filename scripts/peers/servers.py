@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
@@ -93,9 +94,11 @@ class Vllm:
             "VLLM_CPU_OMP_THREADS_BIND": cores, "VLLM_CPU_KVCACHE_SPACE": "2", "HF_HUB_OFFLINE": "1",
             "VLLM_NO_USAGE_STATS": "1", "PATH": f"{self.python.parent}:{os.environ['PATH']}",
         }  # fmt: skip
-        with process(command, log, settings) as server:
-            await_true(server, log, lambda: answers(port, "/health"))
-            yield ["--openai", f"http://127.0.0.1:{port}"]
+        # It leaves its sockets behind.
+        with tempfile.TemporaryDirectory() as sockets:
+            with process(command, log, settings | {"VLLM_RPC_BASE_PATH": sockets}) as server:
+                await_true(server, log, lambda: answers(port, "/health"))
+                yield ["--openai", f"http://127.0.0.1:{port}"]
 
 
 def answers(port, path):

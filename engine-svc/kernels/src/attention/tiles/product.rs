@@ -71,8 +71,8 @@ pub(super) fn scores<'a>(
     }
 }
 
-/// Overwrites the values of up to 16 states, `stride` floats apart, with the sums of those of each block, as `weights[block][16
-/// queries][16 tokens]` weigh them.
+/// Overwrites the values of up to 16 states, `stride` floats apart, with the sums of those of each block, as
+/// `weights[block][16 queries][16 tokens]` weigh them.
 pub(super) fn weigh<'a>(
     _tiles: &Tiles,
     weights: &[bf16],

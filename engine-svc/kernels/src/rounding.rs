@@ -4,6 +4,14 @@ use std::arch::x86_64::*;
 
 use half::bf16;
 
+/// The nearest bf16 of each; denormals become zero.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bf16")]
+pub(crate) fn rounded(values: __m512) -> __m256i {
+    // SAFETY: plain data of one size.
+    unsafe { std::mem::transmute(_mm512_cvtneps_pbh(values)) }
+}
+
 /// Rounds a vector to the nearest bf16; denormals become zero.
 ///
 /// # Safety
@@ -12,10 +20,7 @@ use half::bf16;
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
 pub(crate) unsafe fn round_vector(from: &[f32; 16], to: *mut bf16) {
     // SAFETY: the caller's promise.
-    unsafe {
-        let rounded: __m256i = std::mem::transmute(_mm512_cvtneps_pbh(_mm512_loadu_ps(from.as_ptr())));
-        _mm256_storeu_si256(to.cast(), rounded);
-    }
+    unsafe { _mm256_storeu_si256(to.cast(), rounded(_mm512_loadu_ps(from.as_ptr()))) };
 }
 
 /// Rounds to the nearest bf16; denormals become zero.
@@ -33,8 +38,7 @@ pub(crate) unsafe fn round_to_bf16(from: &[f32], to: &mut [bf16]) {
         // SAFETY: the mask keeps to the `lanes` elements left in both slices.
         unsafe {
             let values = _mm512_maskz_loadu_ps(mask, from.as_ptr().add(done));
-            let rounded: __m256i = std::mem::transmute(_mm512_cvtneps_pbh(values));
-            _mm256_mask_storeu_epi16(to.as_mut_ptr().add(done).cast(), mask, rounded);
+            _mm256_mask_storeu_epi16(to.as_mut_ptr().add(done).cast(), mask, rounded(values));
         }
         done += lanes;
     }

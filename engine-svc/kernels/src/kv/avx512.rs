@@ -8,6 +8,7 @@ use std::arch::x86_64::*;
 use half::bf16;
 
 use super::BLOCK_TOKENS;
+use crate::rounding::rounded;
 
 /// See [`KvElement::put_key`](super::KvElement::put_key).
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
@@ -43,9 +44,7 @@ pub(super) fn put_value(values: &mut [bf16], offset: usize, from: &[f32]) {
         let mask = ((1_u32 << from.len()) - 1) as u16;
         // SAFETY: the mask keeps to the elements of the value, and to as many pairs.
         unsafe {
-            let rounded: __m256i =
-                std::mem::transmute(_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(mask, from.as_ptr())));
-            let new = _mm512_cvtepu16_epi32(rounded);
+            let new = _mm512_cvtepu16_epi32(rounded(_mm512_maskz_loadu_ps(mask, from.as_ptr())));
             let old = _mm512_maskz_loadu_epi32(mask, pairs.as_ptr().cast());
             let both = if offset.is_multiple_of(2) {
                 _mm512_mask_mov_epi16(old, 0x5555_5555, new)

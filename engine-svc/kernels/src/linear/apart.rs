@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::ELEMENTS_PER_PASS;
 use super::operand::Operand;
+use super::tile;
 use crate::pool::Pool;
 
 /// The fewest rows that make it worth reading all weights.
@@ -12,11 +13,11 @@ const MIN_ROWS: usize = 128;
 /// More of them would not stay in a core's cache.
 const MAX_ROWS: usize = 256;
 
-/// With fewer parts for each thread, the others would wait for the slowest for too long.
-const MIN_PARTS: usize = 3;
+/// Parts for each thread, where they are neither too small nor too large.
+const PARTS: usize = 4;
 
-/// Tiles of rows begin at a multiple.
-const STEP: usize = 32;
+/// With fewer, the others would wait for the slowest thread for too long.
+const MIN_PARTS: usize = 3;
 
 /// How many rows a thread takes at a time, `widest` elements each; nothing where all threads share in each row
 /// instead: there are few, or so wide that they would not stay in its cache, or the kernel gains nothing.
@@ -25,7 +26,7 @@ pub(super) fn rows_apart(pool: &Pool, operand: Operand, rows: usize, widest: usi
         return None;
     }
     let threads = pool.threads();
-    let each = (rows / (4 * threads)).next_multiple_of(STEP).clamp(MIN_ROWS, MAX_ROWS);
+    let each = (rows / (PARTS * threads)).next_multiple_of(tile::MAX_ROWS).clamp(MIN_ROWS, MAX_ROWS);
     (threads > 1 && rows >= MIN_PARTS * MIN_ROWS * threads && each * widest <= ELEMENTS_PER_PASS)
         .then_some(each)
 }

@@ -80,7 +80,7 @@ impl GatedLinear {
     /// If the two do not hold the same whole number of rows.
     pub fn forward(&self, pool: &Pool, x: &[f32], out: &mut [f32]) {
         let features = self.features;
-        self.both.in_passes(pool, (x, None), (out, features), |pass, out| {
+        self.both.in_passes(pool, (x, None), (out, features), &|pool, pass, out| {
             let out = SharedMut::new(out);
             self.pass(pool, pass, |row, first, gated| {
                 // SAFETY: no other tile covers these outputs.

@@ -196,7 +196,7 @@ impl PackedLinear {
     /// # Panics
     /// If the two do not hold the same whole number of rows.
     pub fn forward(&self, pool: &Pool, x: &[f32], y: &mut [f32], write: Write) {
-        self.multiply(pool, (x, None), y, write);
+        self.in_passes(pool, (x, None), (y, self.n), &|pool, pass, y| self.pass(pool, pass, y, write));
     }
 
     /// Computes `y[M, N]` from the normalized rows of `x[M, K]`: the same bits as [`Norm::forward`] and
@@ -206,22 +206,7 @@ impl PackedLinear {
     /// As [`PackedLinear::forward`], and if the norm is of another width.
     pub fn forward_normed(&self, pool: &Pool, norm: &Norm, x: &[f32], y: &mut [f32], write: Write) {
         assert_eq!(norm.width(), self.k, "width of the norm");
-        self.multiply(pool, (x, Some(norm)), y, write);
-    }
-
-    fn multiply(&self, pool: &Pool, (x, norm): (&[f32], Option<&Norm>), y: &mut [f32], write: Write) {
-        let (k, n, rows) = (self.k, self.n, rows_of(x, self.k));
-        assert_eq!(rows, rows_of(y, n), "inputs and outputs differ in rows");
-        let operand = self.against(pool).kernel.operand;
-        let Some(each) = rows_apart(pool, operand, rows, k) else {
-            return self.in_passes(pool, (x, norm), (y, n), |pass, y| self.pass(pool, pass, y, write));
-        };
-        let y = SharedMut::new(y);
-        for_parts(pool, rows, each, |pool, part| {
-            // SAFETY: each row is in one part.
-            let y = unsafe { y.rows(&part, n) };
-            self.multiply(pool, (&x[part.start * k..part.end * k], norm), y, write);
-        });
+        self.in_passes(pool, (x, Some(norm)), (y, self.n), &|pool, pass, y| self.pass(pool, pass, y, write));
     }
 
     fn pass(&self, pool: &Pool, pass: &Pass<'_>, y: &mut [f32], write: Write) {
@@ -246,19 +231,29 @@ impl PackedLinear {
         );
     }
 
-    /// Calls `work` with as many rows at a time as stay in the cache, `width` outputs each.
+    /// Calls `work` with as many rows at a time as stay in the cache, `width` outputs each, and the pool that computes
+    /// them: this one, or a thread of it alone.
     fn in_passes(
         &self,
         pool: &Pool,
         (x, norm): (&[f32], Option<&Norm>),
         (y, width): (&mut [f32], usize),
-        mut work: impl FnMut(&Pass<'_>, &mut [f32]),
+        work: &(impl Fn(&Pool, &Pass<'_>, &mut [f32]) + Sync),
     ) {
         let (k, rows) = (self.k, rows_of(x, self.k));
         assert_eq!(rows, rows_of(y, width), "inputs and outputs differ in rows");
+        let against = self.against(pool);
+        if let Some(each) = rows_apart(pool, against.kernel.operand, rows, k) {
+            let y = SharedMut::new(y);
+            return for_parts(pool, rows, each, |pool, part| {
+                // SAFETY: each row is in one part.
+                let y = unsafe { y.rows(&part, width) };
+                self.in_passes(pool, (&x[part.start * k..part.end * k], norm), (y, width), work);
+            });
+        }
         let part = rows_per_pass(rows, k);
         for (x, y) in x.chunks(part * k).zip(y.chunks_mut(part * width)) {
-            Pass::prepare(pool, self.against(pool), x, norm, |pass| work(pass, y));
+            Pass::prepare(pool, against, x, norm, |pass| work(pool, pass, y));
         }
     }
 

@@ -8,6 +8,7 @@ use half::bf16;
 use super::TILE;
 use crate::kv::BLOCK_TOKENS;
 use crate::math::avx512::exp2;
+use crate::rounding::rounded;
 
 /// Queries whose exponentials take turns: one alone waits for its own results.
 pub(super) const TOGETHER: usize = 4;
@@ -52,8 +53,7 @@ pub(super) unsafe fn exponentials(
             for (query, sum) in sum.iter_mut().enumerate() {
                 let weight = exponent[query].of(_mm512_load_ps(scores.add(place(block, query))));
                 *sum = _mm512_add_ps(*sum, weight);
-                let rounded: __m256i = std::mem::transmute(_mm512_cvtneps_pbh(weight));
-                _mm256_store_si256(weights.as_mut_ptr().add(place(block, query)).cast(), rounded);
+                _mm256_store_si256(weights.as_mut_ptr().add(place(block, query)).cast(), rounded(weight));
             }
         }
         for (query, sum) in sum.iter_mut().enumerate().take(own * TOGETHER) {

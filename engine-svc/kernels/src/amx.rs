@@ -114,6 +114,19 @@ pub(crate) unsafe fn load<const T: u8>(from: *const u8, stride: usize) {
     }
 }
 
+/// As [`load`], of what is not read again soon: it need not stay in the first-level cache.
+///
+/// # Safety
+/// As [`load`].
+#[inline(always)]
+pub(crate) unsafe fn load_once<const T: u8>(from: *const u8, stride: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!("tileloaddt1 tmm{t}, [{from} + {stride}]", t = const T, from = in(reg) from,
+             stride = in(reg) stride, options(nostack, preserves_flags, readonly));
+    }
+}
+
 /// Writes tile `T` to 16 rows of 64 bytes, `stride` bytes apart.
 ///
 /// # Safety

@@ -20,7 +20,18 @@ pub(crate) fn rounded(values: __m512) -> __m256i {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
 pub(crate) unsafe fn round_vector(from: &[f32; 16], to: *mut bf16) {
     // SAFETY: the caller's promise.
-    unsafe { _mm256_storeu_si256(to.cast(), rounded(_mm512_loadu_ps(from.as_ptr()))) };
+    unsafe { store_rounded(_mm512_loadu_ps(from.as_ptr()), to) };
+}
+
+/// As [`round_vector`], of a vector in a register.
+///
+/// # Safety
+/// As [`round_vector`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+pub(crate) unsafe fn store_rounded(values: __m512, to: *mut bf16) {
+    // SAFETY: the caller's promise.
+    unsafe { _mm256_storeu_si256(to.cast(), rounded(values)) };
 }
 
 /// Rounds to the nearest bf16; denormals become zero.

@@ -113,14 +113,18 @@ fn a_row_has_the_same_bits_in_any_batch_and_on_any_number_of_threads() {
 
 #[test]
 fn a_long_batch_is_the_same_as_its_rows() {
-    let case = Case::random(1100, 50, 33, false, 3);
-    for pool in pools(2) {
-        for format in FORMATS {
-            let whole = case.run(&pool, format);
-            let linear = case.pack(&pool, format);
-            let mut last = vec![f32::NAN; case.n];
-            linear.forward(&pool, &case.x[1099 * case.k..], &mut last, Write::Set);
-            assert_same_bits(&last, &whole[1099 * case.n..]);
+    for (m, n, k) in [(700, 50, 650), (1100, 33, 650)] {
+        let case = Case::random(m, n, k, true, 3);
+        for pool in pools(2) {
+            for format in FORMATS {
+                let whole = case.run(&pool, format);
+                let linear = case.pack(&pool, format);
+                for row in [0, 301, m - 1] {
+                    let mut alone = vec![f32::NAN; n];
+                    linear.forward(&pool, &case.x[row * k..][..k], &mut alone, Write::Set);
+                    assert_same_bits(&alone, &whole[row * n..][..n]);
+                }
+            }
         }
     }
 }

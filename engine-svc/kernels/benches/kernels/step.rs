@@ -2,6 +2,7 @@
 //! included.
 
 use firstlight_kernels::attention::{AttentionPlan, AttentionShape, Sequence};
+use firstlight_kernels::buffer::Buffer;
 use firstlight_kernels::kv::{BLOCK_TOKENS, KvLayout, KvPool, KvSlot, KvType};
 use firstlight_kernels::linear::{GatedLinear, PackedLinear, WeightFormat, Write};
 use firstlight_kernels::norm::Norm;
@@ -127,11 +128,11 @@ struct Step<'a> {
     rows: usize,
     positions: Vec<u32>,
     slots: Vec<KvSlot>,
-    hidden: Vec<f32>,
-    normed: Vec<f32>,
-    qkv: Vec<f32>,
-    attended: Vec<f32>,
-    features: Vec<f32>,
+    hidden: Buffer<f32>,
+    normed: Buffer<f32>,
+    qkv: Buffer<f32>,
+    attended: Buffer<f32>,
+    features: Buffer<f32>,
     chosen: Vec<u32>,
     norm: Norm,
 }
@@ -160,11 +161,11 @@ impl<'a> Step<'a> {
             rows,
             positions: places().map(|(_, position)| position as u32).collect(),
             slots: places().map(|(table, position)| KvSlot::at(table, position)).collect(),
-            hidden: vec![0.1; rows * HIDDEN],
-            normed: vec![0.1; rows * HIDDEN],
-            qkv: vec![0.1; rows * QKV],
-            attended: vec![0.1; rows * HIDDEN],
-            features: vec![0.1; rows * FEATURES],
+            hidden: filled(rows * HIDDEN),
+            normed: filled(rows * HIDDEN),
+            qkv: filled(rows * QKV),
+            attended: filled(rows * HIDDEN),
+            features: filled(rows * FEATURES),
             chosen: vec![0; sequences.len()],
             norm: Norm::rms(vec![1.0; HIDDEN], 1e-5),
         }
@@ -199,4 +200,11 @@ impl<'a> Step<'a> {
         self.head.argmax(pool, normed, &mut self.chosen);
         laps.end(Part::Linears as usize);
     }
+}
+
+/// Activations as an engine holds them.
+fn filled(len: usize) -> Buffer<f32> {
+    let mut buffer = Buffer::zeroed(len);
+    buffer.fill(0.1);
+    buffer
 }

@@ -17,10 +17,23 @@ pub(super) fn silu_mul(gate: &[f32], up: &[f32], out: &mut [f32]) {
         unsafe {
             let (gate, up) =
                 (_mm512_maskz_loadu_ps(mask, gate.as_ptr()), _mm512_maskz_loadu_ps(mask, up.as_ptr()));
-            let product = _mm512_mul_ps(_mm512_mul_ps(gate, sigmoid(gate)), up);
-            _mm512_mask_storeu_ps(out.as_mut_ptr(), mask, product);
+            _mm512_mask_storeu_ps(out.as_mut_ptr(), mask, product(gate, up));
         }
     }
+}
+
+/// `silu(gate) · up` of a vector, the same bits as [`silu_mul`].
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(crate) fn silu_mul_vector(gate: &[f32; 16], up: &[f32; 16]) -> __m512 {
+    // SAFETY: a vector each.
+    unsafe { product(_mm512_loadu_ps(gate.as_ptr()), _mm512_loadu_ps(up.as_ptr())) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn product(gate: __m512, up: __m512) -> __m512 {
+    _mm512_mul_ps(_mm512_mul_ps(gate, sigmoid(gate)), up)
 }
 
 /// 1 / (1 + e⁻ˣ), from e^-|x|, which is at most 1.

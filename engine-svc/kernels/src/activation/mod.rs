@@ -3,6 +3,9 @@
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) use avx512::silu_mul_vector;
+
 use crate::isa::{Isa, vectorised};
 use crate::math;
 use crate::pool::Pool;

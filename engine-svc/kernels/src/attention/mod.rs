@@ -22,7 +22,9 @@ mod vectors;
 
 use crate::disjoint::SharedMut;
 use crate::isa::Isa;
-use crate::kv::{BLOCK_TOKENS, KvData, KvLayout, KvPool, KvType};
+#[cfg(target_arch = "x86_64")]
+use crate::kv::KvType;
+use crate::kv::{BLOCK_TOKENS, KvData, KvLayout, KvPool};
 use crate::pool::Pool;
 use crate::rope::Rope;
 use crate::rows::Rows;

@@ -50,12 +50,12 @@ impl PackedLinear {
             // SAFETY: each thread has its own part.
             (unsafe { of_threads.slice(thread * rows, rows) }, Outputs::ZERO)
         };
-        pass.for_panels(pool, self.n.div_ceil(PANEL), begin, |(largest, outputs), panel| {
+        pass.for_columns(pool, (self.n.div_ceil(PANEL), PANEL), begin, |(largest, outputs), panel| {
             let first = panel * PANEL;
             let columns = (self.n - first).min(PANEL);
             for (index, rows) in pass.tiles().enumerate() {
                 let out = Out { start: outputs.start(), stride: PANEL, columns: PANEL, write: Write::Set };
-                // SAFETY: a tile has at most so many rows, and `for_panels` began a session.
+                // SAFETY: a tile has at most so many rows, and `for_columns` began a session.
                 unsafe { pass.compute(panel, index, rows.clone(), &out) };
                 for (row, outputs) in rows.clone().zip(outputs.rows(rows.len())) {
                     let (value, column) = largest_of(isa, &outputs[..columns]);

@@ -1,8 +1,11 @@
 //! Gate and up of a gated feed-forward block in one go: `out = silu(x · Gᵀ) · (x · Uᵀ)`, tile by tile, so that what
 //! comes out of the two linears never leaves the first-level cache.
 
+use std::ops::Range;
+
 use super::apart::{for_parts, rows_apart};
 use super::pass::{Out, Pass};
+use super::strips::{STRIP, StripOutputs, StripsKernel, StripsOut, Waiting};
 use super::tile::{Outputs, PANEL};
 use super::{PackedLinear, WeightFormat, Write, rows_of, rows_per_pass};
 use crate::activation::silu_mul_row;
@@ -136,10 +139,18 @@ impl GatedLinear {
                 let pass = Pass::new(both, input.prepare_normed(pool, residual, norm, prepared), rows);
                 let place = (activated.as_ptr(), operand.row_bytes(features));
                 let activated = SharedMut::new(activated);
-                self.pass(pool, &pass, |row, first, gated| {
-                    // SAFETY: no other tile covers these columns.
-                    unsafe { operand.put(&activated, features, row, first, gated) };
-                });
+                match pass.strips_kernel() {
+                    Some(kernel) if operand.takes_gated(features) => {
+                        self.pass_in_strips(pool, &pass, kernel, |rows, first, gate, up| {
+                            // SAFETY: no other strip covers these columns.
+                            unsafe { operand.put_gated(&activated, features, rows, first, gate, up) };
+                        });
+                    }
+                    _ => self.pass(pool, &pass, |row, first, gated| {
+                        // SAFETY: no other tile covers these columns.
+                        unsafe { operand.put(&activated, features, row, first, gated) };
+                    }),
+                }
                 down.pass(pool, &Pass::new(down_against, place, rows), residual, Write::Add);
             });
         }
@@ -148,9 +159,9 @@ impl GatedLinear {
     /// Calls `put(row, first, values)` with the outputs of each row from column `first` on, a panel at a time.
     fn pass(&self, pool: &Pool, pass: &Pass<'_>, put: impl Fn(usize, usize, &[f32]) + Sync) {
         let (isa, panels) = (pool.isa(), self.features.div_ceil(PANEL));
-        pass.for_panels(
+        pass.for_columns(
             pool,
-            panels,
+            (panels, 2 * PANEL),
             |_| [Outputs::ZERO; 3],
             |[gate, up, gated], panel| {
                 let first = panel * PANEL;
@@ -158,7 +169,7 @@ impl GatedLinear {
                 for (index, rows) in pass.tiles().enumerate() {
                     for (to, panel) in [(&mut *gate, panel), (&mut *up, panels + panel)] {
                         let out = Out { start: to.start(), stride: PANEL, columns: PANEL, write: Write::Set };
-                        // SAFETY: a tile has at most so many rows, and `for_panels` began a session.
+                        // SAFETY: a tile has at most so many rows, and `for_columns` began a session.
                         unsafe { pass.compute(panel, index, rows.clone(), &out) };
                     }
                     let (gate, up) =
@@ -168,6 +179,37 @@ impl GatedLinear {
                         put(row, first, &gated[..columns]);
                     }
                 }
+            },
+        );
+    }
+
+    /// Calls `put(rows, first, gate, up)` with what both give for 16 columns from `first` on.
+    fn pass_in_strips(
+        &self,
+        pool: &Pool,
+        pass: &Pass<'_>,
+        kernel: StripsKernel,
+        put: impl Fn(Range<usize>, usize, &[[f32; STRIP]], &[[f32; STRIP]]) + Sync,
+    ) {
+        let (strips, up_from) = (self.features.div_ceil(STRIP), padded(self.features) / STRIP);
+        pass.for_columns(
+            pool,
+            (strips, 2 * STRIP),
+            |_| (Waiting::ZERO, [StripOutputs::ZERO; 2]),
+            |(waiting, [gate, up]), strip| {
+                let starts = [gate.start(), up.start()].map(|start| (start, STRIP));
+                let place = |_: &Range<usize>| StripsOut { starts, stride: STRIP };
+                let pair_at = |strip: usize| [strip, up_from + strip];
+                let pairs = (pair_at(strip), pair_at((strip + 1).min(strips - 1)));
+                let done = |rows: Range<usize>| {
+                    // SAFETY: just written.
+                    let [gate, up] = starts.map(|(start, _)| unsafe {
+                        std::slice::from_raw_parts(start.cast::<[f32; STRIP]>(), rows.len())
+                    });
+                    put(rows, strip * STRIP, gate, up);
+                };
+                // SAFETY: a thread has outputs of its own for the most rows, and `for_columns` began a session.
+                unsafe { pass.compute_strips(kernel, pairs, Write::Set, waiting, place, done) };
             },
         );
     }

@@ -5,6 +5,7 @@
 //! * `argmax`: which output is largest
 //! * `apart`: many rows, some at a time by each thread
 //! * `pass`: rows against all of a matrix, tile by tile
+//! * `strips`: many rows against weights that stay in the first-level cache
 //! * `tile`: the unit of work, and what a kernel is
 //! * `operand`: what activations become before they meet the weights
 //! * `float`: `f32` and bf16 weights, their layout and their kernels by instruction set
@@ -34,7 +35,10 @@ mod float;
 mod gated;
 mod operand;
 mod pass;
+mod strips;
 mod tile;
+
+use std::ops::Range;
 
 use half::bf16;
 
@@ -46,6 +50,7 @@ use block::{BLOCK, BlockPanels};
 use float::{Panels, Weight};
 pub use gated::GatedLinear;
 use pass::{Against, Out, Pass};
+use strips::{STRIP, StripsKernel, StripsOut, Waiting};
 use tile::PANEL;
 
 /// Activations multiplied at a time, so that they stay in the second-level cache.
@@ -211,9 +216,12 @@ impl PackedLinear {
 
     fn pass(&self, pool: &Pool, pass: &Pass<'_>, y: &mut [f32], write: Write) {
         let (n, y) = (self.n, SharedMut::new(y));
-        pass.for_panels(
+        if let Some(kernel) = pass.strips_kernel() {
+            return self.pass_in_strips(pool, pass, kernel, &y, write);
+        }
+        pass.for_columns(
             pool,
-            n.div_ceil(PANEL),
+            (n.div_ceil(PANEL), PANEL),
             |_| (),
             |(), panel| {
                 let first = panel * PANEL;
@@ -224,9 +232,40 @@ impl PackedLinear {
                         columns: (n - first).min(PANEL),
                         write,
                     };
-                    // SAFETY: no other tile covers these outputs, and `for_panels` began a session.
+                    // SAFETY: no other tile covers these outputs, and `for_columns` began a session.
                     unsafe { pass.compute(panel, index, rows, &out) };
                 }
+            },
+        );
+    }
+
+    fn pass_in_strips(
+        &self,
+        pool: &Pool,
+        pass: &Pass<'_>,
+        kernel: StripsKernel,
+        y: &SharedMut<'_, f32>,
+        write: Write,
+    ) {
+        let (n, pairs) = (self.n, self.n.div_ceil(2 * STRIP));
+        // What lies beyond the outputs is padding, if it is there at all.
+        let last = n.next_multiple_of(PANEL) / STRIP - 1;
+        let pair_at = |pair: usize| [2 * pair, 2 * pair + 1].map(|strip| strip.min(last));
+        pass.for_columns(
+            pool,
+            (pairs, 2 * STRIP),
+            |_| Waiting::ZERO,
+            |waiting, pair| {
+                let place = |rows: &Range<usize>| StripsOut {
+                    starts: [2 * pair, 2 * pair + 1].map(|strip| {
+                        let first = (strip * STRIP).min(n);
+                        (y.at(rows.start * n + first), (n - first).min(STRIP))
+                    }),
+                    stride: n,
+                };
+                let strips = (pair_at(pair), pair_at(pair + 1));
+                // SAFETY: no other pair covers these outputs, and `for_columns` began a session.
+                unsafe { pass.compute_strips(kernel, strips, write, waiting, place, |_| ()) };
             },
         );
     }

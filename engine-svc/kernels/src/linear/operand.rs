@@ -1,6 +1,11 @@
 //! What a kernel multiplies weights with, and how activations become that.
 
-use super::{block, float};
+use std::ops::Range;
+
+use super::block;
+#[cfg(target_arch = "x86_64")]
+use super::float;
+use super::strips::STRIP;
 #[cfg(target_arch = "x86_64")]
 use crate::amx;
 use crate::disjoint::SharedMut;
@@ -140,6 +145,45 @@ impl Operand {
             #[cfg(target_arch = "x86_64")]
             Operand::Bf16Tiles => unsafe { float::operand::put_tiled(out, k, row, first, values) },
             Operand::F32 | Operand::Blocks => unreachable!("rows that are prepared whole"),
+        }
+    }
+
+    /// Whether [`Operand::put_gated`] can write so many features.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(unused_variables, reason = "no operand takes columns there")
+    )]
+    pub(super) fn takes_gated(self, features: usize) -> bool {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Operand::Bf16Tiles => features.is_multiple_of(float::operand::TILE_K),
+            _ => false,
+        }
+    }
+
+    /// Writes 16 activations from `first` on of some prepared rows: the product of `up` and the SiLU of `gate`. `first`
+    /// is a multiple of 16, as is the first row.
+    ///
+    /// # Safety
+    /// As [`Operand::put`], of an operand that takes them.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(unused_variables, reason = "no operand takes columns there")
+    )]
+    pub(super) unsafe fn put_gated(
+        self,
+        out: &SharedMut<'_, u8>,
+        features: usize,
+        rows: Range<usize>,
+        first: usize,
+        gate: &[[f32; STRIP]],
+        up: &[[f32; STRIP]],
+    ) {
+        match self {
+            // SAFETY: passed on.
+            #[cfg(target_arch = "x86_64")]
+            Operand::Bf16Tiles => unsafe { float::operand::put_gated(out, features, rows, first, gate, up) },
+            _ => unreachable!("an operand that takes no gated rows"),
         }
     }
 }

@@ -22,10 +22,10 @@ pub(super) struct Against<'a> {
 
 /// Rows prepared for a kernel, and the panels that it multiplies them with.
 pub(super) struct Pass<'a> {
-    against: Against<'a>,
-    operand: *const u8,
-    operand_stride: usize,
-    rows: usize,
+    pub(super) against: Against<'a>,
+    pub(super) operand: *const u8,
+    pub(super) operand_stride: usize,
+    pub(super) rows: usize,
     shares: Shares,
 }
 
@@ -84,21 +84,21 @@ impl Pass<'_> {
         Pass { against, operand, operand_stride, rows, shares }
     }
 
-    /// Runs `job(state, panel)` for each of `0..panels` on the threads of the pool, which hold what the kernel needs
-    /// meanwhile; each has a state of its own, made by `begin(thread)`.
-    pub(super) fn for_panels<S>(
+    /// Runs `job(state, item)` for each of `0..items`, so many columns of the matrix, on the threads of the pool, which
+    /// hold what the kernel needs meanwhile; each has a state of its own, made by `begin(thread)`.
+    pub(super) fn for_columns<S>(
         &self,
         pool: &Pool,
-        panels: usize,
+        (items, columns): (usize, usize),
         begin: impl Fn(usize) -> S + Sync,
         job: impl Fn(&mut S, usize) + Sync,
     ) {
         let begin = |thread: usize| (begin(thread), self.against.kernel.begin());
-        if panels * PANEL * self.rows * self.against.k < 4 * INLINE_ELEMENTS {
+        if items * columns * self.rows * self.against.k < 4 * INLINE_ELEMENTS {
             let (mut state, _session) = begin(0);
-            (0..panels).for_each(|panel| job(&mut state, panel));
+            (0..items).for_each(|item| job(&mut state, item));
         } else {
-            pool.share_with(panels, begin, |(state, _session), panel| job(state, panel));
+            pool.share_with(items, begin, |(state, _session), item| job(state, item));
         }
     }
 
@@ -118,7 +118,7 @@ impl Pass<'_> {
     ///
     /// # Safety
     /// The panel must be one of the matrix, `rows` those of the tile, the outputs there and written by no one else,
-    /// and the thread inside [`Pass::for_panels`] of a pool whose instruction set has the kernel.
+    /// and the thread inside [`Pass::for_columns`] of a pool whose instruction set has the kernel.
     pub(super) unsafe fn compute(&self, panel: usize, index: usize, rows: Range<usize>, out: &Out) {
         // SAFETY: the matrix has this panel.
         let w = unsafe { self.against.panels.add(panel * self.against.panel_bytes) };

@@ -1,6 +1,7 @@
 //! The unit of work of a linear, and what a kernel is.
 
 use super::operand::Operand;
+use super::strips::StripsKernel;
 #[cfg(target_arch = "x86_64")]
 use crate::amx;
 use crate::prefetch;
@@ -97,6 +98,8 @@ pub(super) struct Kernel {
     /// How activations are prepared.
     pub(super) operand: Operand,
     pub(super) compute: TileKernel,
+    /// For many rows, where weights can stay in the first-level cache.
+    pub(super) strips: Option<StripsKernel>,
 }
 
 /// Computes one tile, see [`Kernel::run`].

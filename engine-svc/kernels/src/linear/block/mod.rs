@@ -221,7 +221,7 @@ impl BlockPanels {
             Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => (avx512::MAX_ROWS, avx512::KERNELS),
         };
         let compute = kernels[usize::from(Encoding::number(self.format()))];
-        Kernel { max_rows, operand: Operand::Blocks, compute }
+        Kernel { max_rows, operand: Operand::Blocks, compute, strips: None }
     }
 
     /// Reads back row `index` as floats; `out` may be shorter than the padded row.

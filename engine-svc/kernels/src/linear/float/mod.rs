@@ -16,6 +16,7 @@ mod portable;
 use half::bf16;
 
 use super::operand::Operand;
+use super::strips::StripsKernel;
 use super::tile::{Kernel, PANEL, TileKernel};
 use crate::buffer::Buffer;
 use crate::disjoint::SharedMut;
@@ -51,7 +52,7 @@ impl Weight for f32 {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => (8, avx512::f32_tile),
         };
-        Kernel { max_rows, operand: Operand::F32, compute }
+        Kernel { max_rows, operand: Operand::F32, compute, strips: None }
     }
 }
 
@@ -76,7 +77,12 @@ impl Weight for bf16 {
             #[cfg(target_arch = "x86_64")]
             Isa::Amx => (amx::MAX_ROWS, Operand::Bf16Tiles, amx::bf16_tile),
         };
-        Kernel { max_rows, operand, compute }
+        let strips: Option<StripsKernel> = match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Amx => Some(amx::bf16_strips),
+            _ => None,
+        };
+        Kernel { max_rows, operand, compute, strips }
     }
 }
 

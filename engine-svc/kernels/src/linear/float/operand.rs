@@ -3,15 +3,19 @@
 //! Either rows of pairs, or tiles of AMX: for every 16 rows and 32 k one tile, `[rows / 16][k / 32][16][32]`. k
 //! is padded with zeros; rows beyond the last hold anything.
 
+use std::ops::Range;
+
 use half::bf16;
 
+use crate::activation::silu_mul_vector;
 use crate::amx;
 use crate::disjoint::SharedMut;
+use crate::linear::strips::STRIP;
 use crate::pool::Pool;
-use crate::rounding::{round_to_bf16, round_vector};
+use crate::rounding::{round_to_bf16, round_vector, store_rounded};
 
 /// Elements of k in one tile.
-pub(super) const TILE_K: usize = amx::ROW_BYTES / size_of::<bf16>();
+pub(in crate::linear) const TILE_K: usize = amx::ROW_BYTES / size_of::<bf16>();
 
 /// Bytes of one tile.
 pub(super) const TILE_BYTES: usize = amx::ROWS * amx::ROW_BYTES;
@@ -69,8 +73,7 @@ pub(in crate::linear) unsafe fn put_tiled(
     mut first: usize,
     values: &[f32],
 ) {
-    let row = index / amx::ROWS * amx::ROWS * tiled_row_bytes(k) + index % amx::ROWS * amx::ROW_BYTES;
-    let place = |column: usize| row + column / TILE_K * TILE_BYTES + column % TILE_K * size_of::<bf16>();
+    let place = |column: usize| place_in_tiles(k, index, column);
     let (whole, rest) = values.as_chunks::<16>();
     for vector in whole {
         // SAFETY: the caller's promise; half a row of a tile.
@@ -84,6 +87,41 @@ pub(in crate::linear) unsafe fn put_tiled(
         // SAFETY: the caller's promise; never more than the rest of a row of a tile.
         unsafe { round(rest, out.slice(place(first), elements * size_of::<bf16>())) };
     }
+}
+
+/// Writes 16 activations of some rows into tiles: `silu(gate) · up`. `first` and the first row are multiples of 16.
+///
+/// # Safety
+/// As [`put_row`], of rows in tiles.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+pub(in crate::linear) unsafe fn put_gated(
+    out: &SharedMut<'_, u8>,
+    k: usize,
+    rows: Range<usize>,
+    first: usize,
+    gate: &[[f32; STRIP]],
+    up: &[[f32; STRIP]],
+) {
+    let groups = gate.chunks(amx::ROWS).zip(up.chunks(amx::ROWS)).zip(rows.step_by(amx::ROWS));
+    for ((gate, up), row) in groups {
+        // SAFETY: the caller's promise, of the same columns in so many rows of a tile.
+        let to = unsafe {
+            let bytes = (gate.len() - 1) * amx::ROW_BYTES + STRIP * size_of::<bf16>();
+            out.slice(place_in_tiles(k, row, first), bytes)
+        };
+        for ((gate, up), to) in gate.iter().zip(up).zip(to.chunks_mut(amx::ROW_BYTES)) {
+            // SAFETY: the first half of what is left of a row.
+            unsafe { store_rounded(silu_mul_vector(gate, up), to.as_mut_ptr().cast()) };
+        }
+    }
+}
+
+/// The byte where an activation lies in tiles.
+fn place_in_tiles(k: usize, row: usize, column: usize) -> usize {
+    row / amx::ROWS * amx::ROWS * tiled_row_bytes(k)
+        + row % amx::ROWS * amx::ROW_BYTES
+        + column / TILE_K * TILE_BYTES
+        + column % TILE_K * size_of::<bf16>()
 }
 
 /// Rounds activations, and fills what is left with zeros.

@@ -6,6 +6,8 @@
 //! Contract: see [`Tile`]; a panel is `[K / 2][48][2]` with K padded to whole tiles, the operand as
 //! [`operand`](super::operand) says, and the thread holds [`Tiles`](crate::amx::Tiles).
 
+mod strips;
+
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 
@@ -13,6 +15,7 @@ use super::avx512::store;
 use super::operand::{TILE_BYTES, TILE_K};
 use crate::amx::{self, ROW_BYTES, ROWS};
 use crate::linear::tile::{self, PANEL, Tile};
+pub(super) use strips::bf16_strips;
 
 /// The most rows of a tile of outputs.
 pub(super) const MAX_ROWS: usize = 2 * ROWS;

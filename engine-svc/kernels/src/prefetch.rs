@@ -1,6 +1,6 @@
-//! Hints to bring memory into the second-level cache.
+//! Hints to bring memory into the caches.
 
-/// Asks for the cache line at `address`, which may be any address at all.
+/// Asks for the cache line at `address`, which may be any address at all, in the second-level cache.
 #[inline(always)]
 pub(crate) fn line(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -11,6 +11,16 @@ pub(crate) fn line(address: *const u8) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;
+}
+
+/// Asks for the cache line at `address`, any at all, for this core alone: it will be written.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) fn line_to_write(address: *const u8) {
+    // SAFETY: a prefetch does not access memory; processors without this one do nothing instead.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly))
+    };
 }
 
 /// Asks for all of a slice.

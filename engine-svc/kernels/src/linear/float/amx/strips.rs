@@ -6,6 +6,7 @@
 //! [`Tiles`](crate::amx::Tiles).
 
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 use super::{ROW_BYTES, ROWS, TILE_BYTES, TILE_K, WEIGHT_STRIDE};
 use crate::amx;
@@ -38,7 +39,7 @@ pub(in crate::linear::float) unsafe fn bf16_strips(pair: &StripPair) {
 unsafe fn one_group(pair: &StripPair) {
     let sums = pair.sums.cast::<u8>();
     let (mut x, [mut left, mut right]) = (pair.x, pair.strips.each_ref().map(|strip| strip.w));
-    let mut ahead = Ahead::of(pair);
+    let (mut ahead, mut outputs) = (Ahead::of(pair), Outputs::of(pair));
     // SAFETY: strips and operand have ⌈k / 32⌉ tiles, the sums 16 rows; the rest is the caller's promise.
     unsafe {
         if pair.begins {
@@ -50,6 +51,7 @@ unsafe fn one_group(pair: &StripPair) {
         }
         for _ in 0..pair.k.div_ceil(TILE_K) {
             ahead.fetch();
+            outputs.fetch();
             amx::load_once::<4>(x, ROW_BYTES);
             amx::load::<6>(left, WEIGHT_STRIDE);
             amx::multiply::<0, 4, 6>();
@@ -72,7 +74,7 @@ unsafe fn two_groups(pair: &StripPair) {
     let sums = pair.sums.cast::<u8>();
     let (mut x, [mut left, mut right]) = (pair.x, pair.strips.each_ref().map(|strip| strip.w));
     let group_bytes = ROWS * pair.x_stride;
-    let mut ahead = Ahead::of(pair);
+    let (mut ahead, mut outputs) = (Ahead::of(pair), Outputs::of(pair));
     // SAFETY: as above, and the sums have 32 rows.
     unsafe {
         if pair.begins {
@@ -88,6 +90,7 @@ unsafe fn two_groups(pair: &StripPair) {
         }
         for _ in 0..pair.k.div_ceil(TILE_K) {
             ahead.fetch();
+            outputs.fetch();
             amx::load_once::<4>(x, ROW_BYTES);
             amx::load::<6>(left, WEIGHT_STRIDE);
             amx::multiply::<0, 4, 6>();
@@ -180,5 +183,27 @@ impl Ahead {
             prefetch::line(self.next[1].wrapping_add(row * WEIGHT_STRIDE));
         }
         self.next = self.next.map(|next| next.wrapping_add(ROWS * WEIGHT_STRIDE));
+    }
+}
+
+/// The outputs to fetch meanwhile, two rows of both strips in each turn: what no cache has is stored slowly.
+struct Outputs<'a> {
+    pair: &'a StripPair,
+    rows: Range<usize>,
+}
+
+impl<'a> Outputs<'a> {
+    fn of(pair: &'a StripPair) -> Outputs<'a> {
+        let is_elsewhere = pair.ends && pair.y_stride > STRIP;
+        Outputs { pair, rows: 0..if is_elsewhere { pair.rows } else { 0 } }
+    }
+
+    #[inline(always)]
+    fn fetch(&mut self) {
+        for row in self.rows.by_ref().take(2) {
+            for strip in &self.pair.strips {
+                prefetch::line_to_write(strip.y.wrapping_add(row * self.pair.y_stride).cast());
+            }
+        }
     }
 }

@@ -1,11 +1,14 @@
 //! Gate and up of a gated feed-forward block in one go: `out = silu(x · Gᵀ) · (x · Uᵀ)`, tile by tile, so that what
 //! comes out of the two linears never leaves the first-level cache.
 
+use std::cell::Cell;
+use std::mem::replace;
 use std::ops::Range;
 
 use super::apart::{for_parts, rows_apart};
+use super::operand::Operand;
 use super::pass::{Out, Pass};
-use super::strips::{STRIP, StripOutputs, StripsKernel, StripsOut, Waiting};
+use super::strips::{Gated, STRIP, StripOutputs, StripPair, StripsKernel, StripsOut, Waiting};
 use super::tile::{Outputs, PANEL};
 use super::{PackedLinear, WeightFormat, Write, rows_of, rows_per_pass};
 use crate::activation::silu_mul_row;
@@ -141,10 +144,7 @@ impl GatedLinear {
                 let activated = SharedMut::new(activated);
                 match pass.strips_kernel() {
                     Some(kernel) if operand.takes_gated(features) => {
-                        self.pass_in_strips(pool, &pass, kernel, |rows, first, gate, up| {
-                            // SAFETY: no other strip covers these columns.
-                            unsafe { operand.put_gated(&activated, features, rows, first, gate, up) };
-                        });
+                        self.pass_in_strips(pool, &pass, kernel, (operand, &activated));
                     }
                     _ => self.pass(pool, &pass, |row, first, gated| {
                         // SAFETY: no other tile covers these columns.
@@ -183,33 +183,42 @@ impl GatedLinear {
         );
     }
 
-    /// Calls `put(rows, first, gate, up)` with what both give for 16 columns from `first` on.
+    /// Writes the operand of the next linear at `activated`. Outputs of gate and up are activated while the next ones
+    /// are computed, the former in vectors, the latter in tiles.
     fn pass_in_strips(
         &self,
         pool: &Pool,
         pass: &Pass<'_>,
         kernel: StripsKernel,
-        put: impl Fn(Range<usize>, usize, &[[f32; STRIP]], &[[f32; STRIP]]) + Sync,
+        (operand, activated): (Operand, &SharedMut<'_, u8>),
     ) {
-        let (strips, up_from) = (self.features.div_ceil(STRIP), padded(self.features) / STRIP);
+        let (features, up_from) = (self.features, padded(self.features) / STRIP);
+        let strips = features / STRIP;
         pass.for_columns(
             pool,
             (strips, 2 * STRIP),
-            |_| (Waiting::ZERO, [StripOutputs::ZERO; 2]),
-            |(waiting, [gate, up]), strip| {
-                let starts = [gate.start(), up.start()].map(|start| (start, STRIP));
-                let place = |_: &Range<usize>| StripsOut { starts, stride: STRIP };
+            |_| (Waiting::ZERO, [const { [StripOutputs::ZERO; 2] }; 2]),
+            |(waiting, outputs), strip| {
+                let starts = outputs.each_mut().map(|both| both.each_mut().map(StripOutputs::start));
+                let (turn, mut pending) = (Cell::new(0), Gated::NONE);
+                let place = |_: &Range<usize>| StripsOut {
+                    starts: starts[turn.get()].map(|start| (start, STRIP)),
+                    stride: STRIP,
+                };
                 let pair_at = |strip: usize| [strip, up_from + strip];
                 let pairs = (pair_at(strip), pair_at((strip + 1).min(strips - 1)));
-                let done = |rows: Range<usize>| {
-                    // SAFETY: just written.
-                    let [gate, up] = starts.map(|(start, _)| unsafe {
-                        std::slice::from_raw_parts(start.cast::<[f32; STRIP]>(), rows.len())
-                    });
-                    put(rows, strip * STRIP, gate, up);
-                };
-                // SAFETY: a thread has outputs of its own for the most rows, and `for_columns` began a session.
-                unsafe { pass.compute_strips(kernel, pairs, Write::Set, waiting, place, done) };
+                pass.over_strips(pairs, Write::Set, waiting, place, |rows, pair| {
+                    let pair = StripPair { gated: replace(&mut pending, Gated::NONE), ..pair };
+                    // SAFETY: these outputs are not pending, and `for_columns` began a session.
+                    unsafe { kernel(&pair) };
+                    if pair.ends {
+                        let [gate, up] = starts[turn.get()];
+                        pending = operand.gated((gate, up), rows, activated, features, strip * STRIP);
+                        turn.set(1 - turn.get());
+                    }
+                });
+                // SAFETY: no other strip covers these columns.
+                unsafe { operand.put_gated(&pending) };
             },
         );
     }

@@ -265,7 +265,7 @@ impl PackedLinear {
                 };
                 let strips = (pair_at(pair), pair_at(pair + 1));
                 // SAFETY: no other pair covers these outputs, and `for_columns` began a session.
-                unsafe { pass.compute_strips(kernel, strips, write, waiting, place, |_| ()) };
+                pass.over_strips(strips, write, waiting, place, |_, pair| unsafe { kernel(&pair) });
             },
         );
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::block;
 #[cfg(target_arch = "x86_64")]
 use super::float;
-use super::strips::STRIP;
+use super::strips::Gated;
 #[cfg(target_arch = "x86_64")]
 use crate::amx;
 use crate::disjoint::SharedMut;
@@ -148,7 +148,7 @@ impl Operand {
         }
     }
 
-    /// Whether [`Operand::put_gated`] can write so many features.
+    /// Whether so many features can be written a strip at a time, by [`Operand::put_gated`].
     #[cfg_attr(
         not(target_arch = "x86_64"),
         expect(unused_variables, reason = "no operand takes columns there")
@@ -161,29 +161,47 @@ impl Operand {
         }
     }
 
-    /// Writes 16 activations from `first` on of some prepared rows: the product of `up` and the SiLU of `gate`. `first`
-    /// is a multiple of 16, as is the first row.
-    ///
-    /// # Safety
-    /// As [`Operand::put`], of an operand that takes them.
+    /// What is to become columns `first` to `first + 16` of some prepared rows of `features`, from outputs of gate and
+    /// up. `first` is a multiple of 16, as is the first row.
     #[cfg_attr(
         not(target_arch = "x86_64"),
         expect(unused_variables, reason = "no operand takes columns there")
     )]
-    pub(super) unsafe fn put_gated(
+    pub(super) fn gated(
         self,
+        (gate, up): (*const f32, *const f32),
+        rows: Range<usize>,
         out: &SharedMut<'_, u8>,
         features: usize,
-        rows: Range<usize>,
         first: usize,
-        gate: &[[f32; STRIP]],
-        up: &[[f32; STRIP]],
-    ) {
+    ) -> Gated {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Operand::Bf16Tiles => Gated {
+                gate,
+                up,
+                rows: rows.len(),
+                to: out.at(float::operand::place_in_tiles(features, rows.start, first)),
+                group_bytes: self.row_group() * self.row_bytes(features),
+            },
+            _ => unreachable!("an operand that takes no gated strips"),
+        }
+    }
+
+    /// Activates all rows.
+    ///
+    /// # Safety
+    /// They must be [`Operand::gated`] of this operand, whose columns no one else has meanwhile.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(unused_variables, reason = "no operand takes columns there")
+    )]
+    pub(super) unsafe fn put_gated(self, gated: &Gated) {
         match self {
             // SAFETY: passed on.
             #[cfg(target_arch = "x86_64")]
-            Operand::Bf16Tiles => unsafe { float::operand::put_gated(out, features, rows, first, gate, up) },
-            _ => unreachable!("an operand that takes no gated rows"),
+            Operand::Bf16Tiles => unsafe { float::operand::put_gated(gated, 0..gated.rows) },
+            _ => unreachable!("an operand that takes no gated strips"),
         }
     }
 }

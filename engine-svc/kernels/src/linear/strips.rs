@@ -53,6 +53,8 @@ pub(super) struct StripPair {
     pub(super) y_stride: usize,
     /// Add to the outputs instead of overwriting them.
     pub(super) add: bool,
+    /// Outputs of an earlier pair to be activated meanwhile.
+    pub(super) gated: Gated,
 }
 
 /// One of two strips.
@@ -67,6 +69,30 @@ pub(super) struct Strip {
     pub(super) columns: usize,
     /// A bias for each column, or null.
     pub(super) bias: *const f32,
+}
+
+/// Rows of a strip of gate and one of up, and where the product of the one with the other's SiLU goes.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no kernel keeps weights there"))]
+pub(super) struct Gated {
+    /// [`STRIP`] values for each row.
+    pub(super) gate: *const f32,
+    pub(super) up: *const f32,
+    pub(super) rows: usize,
+    /// In an operand that [takes](super::operand::Operand::takes_gated) gated strips.
+    pub(super) to: *mut u8,
+    /// Bytes from one group of rows there to the next.
+    pub(super) group_bytes: usize,
+}
+
+impl Gated {
+    /// No rows.
+    pub(super) const NONE: Gated = Gated {
+        gate: std::ptr::null(),
+        up: std::ptr::null(),
+        rows: 0,
+        to: std::ptr::null_mut(),
+        group_bytes: 0,
+    };
 }
 
 /// Computes two strips, see [`StripPair`].
@@ -107,20 +133,15 @@ impl Pass<'_> {
         self.against.kernel.strips.filter(|_| self.rows > MAX_ROWS)
     }
 
-    /// Computes all rows of two strips and fetches the two `next`; some rows at a time, of which `place(rows)` says
-    /// where they go, and `done(rows)` is called when they are there.
-    ///
-    /// # Safety
-    /// The strips must be of the matrix, `compute` its kernel, the outputs there and written by no one else, and the
-    /// thread inside [`Pass::for_columns`] of a pool whose instruction set has the kernel.
-    pub(super) unsafe fn compute_strips(
+    /// Goes through all rows of two strips, fetching the two `next`: calls `compute(rows, pair)` for some of them at a
+    /// time, whose outputs go where `place(rows)` says.
+    pub(super) fn over_strips(
         &self,
-        compute: StripsKernel,
         (strips, next): ([usize; 2], [usize; 2]),
         write: Write,
         waiting: &mut Waiting,
-        mut place: impl FnMut(&Range<usize>) -> StripsOut,
-        mut done: impl FnMut(Range<usize>),
+        place: impl Fn(&Range<usize>) -> StripsOut,
+        mut compute: impl FnMut(Range<usize>, StripPair),
     ) {
         let (k, operand) = (self.against.k, self.against.kernel.operand);
         let turn = operand.groups_per_turn();
@@ -149,12 +170,9 @@ impl Pass<'_> {
                         ends: to == k,
                         y_stride: out.stride,
                         add: write == Write::Add,
+                        gated: Gated::NONE,
                     };
-                    // SAFETY: the pair describes memory that is there; the rest is the caller's promise.
-                    unsafe { compute(&pair) };
-                    if to == k {
-                        done(rows);
-                    }
+                    compute(rows, pair);
                 }
             }
         }

@@ -10,7 +10,7 @@ use half::bf16;
 use crate::activation::silu_mul_vector;
 use crate::amx;
 use crate::disjoint::SharedMut;
-use crate::linear::strips::STRIP;
+use crate::linear::strips::{Gated, STRIP};
 use crate::pool::Pool;
 use crate::rounding::{round_to_bf16, round_vector, store_rounded};
 
@@ -89,35 +89,25 @@ pub(in crate::linear) unsafe fn put_tiled(
     }
 }
 
-/// Writes 16 activations of some rows into tiles: `silu(gate) · up`. `first` and the first row are multiples of 16.
+/// Activates these of the rows, into tiles.
 ///
 /// # Safety
-/// As [`put_row`], of rows in tiles.
+/// The rows must be there, their columns of a row of tiles be no one else's, and the machine have AVX512-BF16.
+#[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-pub(in crate::linear) unsafe fn put_gated(
-    out: &SharedMut<'_, u8>,
-    k: usize,
-    rows: Range<usize>,
-    first: usize,
-    gate: &[[f32; STRIP]],
-    up: &[[f32; STRIP]],
-) {
-    let groups = gate.chunks(amx::ROWS).zip(up.chunks(amx::ROWS)).zip(rows.step_by(amx::ROWS));
-    for ((gate, up), row) in groups {
-        // SAFETY: the caller's promise, of the same columns in so many rows of a tile.
-        let to = unsafe {
-            let bytes = (gate.len() - 1) * amx::ROW_BYTES + STRIP * size_of::<bf16>();
-            out.slice(place_in_tiles(k, row, first), bytes)
-        };
-        for ((gate, up), to) in gate.iter().zip(up).zip(to.chunks_mut(amx::ROW_BYTES)) {
-            // SAFETY: the first half of what is left of a row.
-            unsafe { store_rounded(silu_mul_vector(gate, up), to.as_mut_ptr().cast()) };
+pub(in crate::linear) unsafe fn put_gated(gated: &Gated, rows: Range<usize>) {
+    for row in rows {
+        let at = row / amx::ROWS * gated.group_bytes + row % amx::ROWS * amx::ROW_BYTES;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let [gate, up] = [gated.gate, gated.up].map(|start| &*start.add(row * STRIP).cast());
+            store_rounded(silu_mul_vector(gate, up), gated.to.add(at).cast());
         }
     }
 }
 
 /// The byte where an activation lies in tiles.
-fn place_in_tiles(k: usize, row: usize, column: usize) -> usize {
+pub(in crate::linear) fn place_in_tiles(k: usize, row: usize, column: usize) -> usize {
     row / amx::ROWS * amx::ROWS * tiled_row_bytes(k)
         + row % amx::ROWS * amx::ROW_BYTES
         + column / TILE_K * TILE_BYTES

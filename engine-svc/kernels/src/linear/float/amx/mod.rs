@@ -6,6 +6,7 @@
 //! Contract: see [`Tile`]; a panel is `[K / 2][48][2]` with K padded to whole tiles, the operand as
 //! [`operand`](super::operand) says, and the thread holds [`Tiles`](crate::amx::Tiles).
 
+mod meanwhile;
 mod strips;
 
 use std::arch::x86_64::*;

@@ -6,12 +6,11 @@
 //! [`Tiles`](crate::amx::Tiles).
 
 use std::arch::x86_64::*;
-use std::ops::Range;
 
+use super::meanwhile::Meanwhile;
 use super::{ROW_BYTES, ROWS, TILE_BYTES, TILE_K, WEIGHT_STRIDE};
 use crate::amx;
 use crate::linear::strips::{STRIP, Strip, StripPair};
-use crate::prefetch;
 
 /// From the sums of one row to the next.
 const SUMS_STRIDE: usize = 2 * ROW_BYTES;
@@ -35,11 +34,11 @@ pub(in crate::linear::float) unsafe fn bf16_strips(pair: &StripPair) {
 
 /// # Safety
 /// As [`bf16_strips`].
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
 unsafe fn one_group(pair: &StripPair) {
     let sums = pair.sums.cast::<u8>();
     let (mut x, [mut left, mut right]) = (pair.x, pair.strips.each_ref().map(|strip| strip.w));
-    let (mut ahead, mut outputs) = (Ahead::of(pair), Outputs::of(pair));
+    let mut meanwhile = Meanwhile::of(pair);
     // SAFETY: strips and operand have ⌈k / 32⌉ tiles, the sums 16 rows; the rest is the caller's promise.
     unsafe {
         if pair.begins {
@@ -50,8 +49,7 @@ unsafe fn one_group(pair: &StripPair) {
             amx::load_once::<1>(sums.add(ROW_BYTES), SUMS_STRIDE);
         }
         for _ in 0..pair.k.div_ceil(TILE_K) {
-            ahead.fetch();
-            outputs.fetch();
+            meanwhile.turn();
             amx::load_once::<4>(x, ROW_BYTES);
             amx::load::<6>(left, WEIGHT_STRIDE);
             amx::multiply::<0, 4, 6>();
@@ -61,6 +59,7 @@ unsafe fn one_group(pair: &StripPair) {
             left = left.add(ROWS * WEIGHT_STRIDE);
             right = right.add(ROWS * WEIGHT_STRIDE);
         }
+        meanwhile.end();
         amx::store::<0>(sums, SUMS_STRIDE);
         amx::store::<1>(sums.add(ROW_BYTES), SUMS_STRIDE);
         finish(pair);
@@ -69,12 +68,12 @@ unsafe fn one_group(pair: &StripPair) {
 
 /// # Safety
 /// As [`bf16_strips`].
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
 unsafe fn two_groups(pair: &StripPair) {
     let sums = pair.sums.cast::<u8>();
     let (mut x, [mut left, mut right]) = (pair.x, pair.strips.each_ref().map(|strip| strip.w));
     let group_bytes = ROWS * pair.x_stride;
-    let (mut ahead, mut outputs) = (Ahead::of(pair), Outputs::of(pair));
+    let mut meanwhile = Meanwhile::of(pair);
     // SAFETY: as above, and the sums have 32 rows.
     unsafe {
         if pair.begins {
@@ -89,8 +88,7 @@ unsafe fn two_groups(pair: &StripPair) {
             amx::load_once::<3>(sums.add(BELOW + ROW_BYTES), SUMS_STRIDE);
         }
         for _ in 0..pair.k.div_ceil(TILE_K) {
-            ahead.fetch();
-            outputs.fetch();
+            meanwhile.turn();
             amx::load_once::<4>(x, ROW_BYTES);
             amx::load::<6>(left, WEIGHT_STRIDE);
             amx::multiply::<0, 4, 6>();
@@ -103,6 +101,7 @@ unsafe fn two_groups(pair: &StripPair) {
             left = left.add(ROWS * WEIGHT_STRIDE);
             right = right.add(ROWS * WEIGHT_STRIDE);
         }
+        meanwhile.end();
         if let Some([left, right]) = in_place(pair) {
             let stride = pair.y_stride * size_of::<f32>();
             amx::store::<0>(left, stride);
@@ -156,53 +155,6 @@ unsafe fn finish(pair: &StripPair) {
                     value = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, y), value);
                 }
                 _mm512_mask_storeu_ps(y, mask, value);
-            }
-        }
-    }
-}
-
-/// The weights to fetch meanwhile: in each turn some rows of both strips.
-struct Ahead {
-    next: [*const u8; 2],
-    rows: usize,
-}
-
-impl Ahead {
-    fn of(pair: &StripPair) -> Ahead {
-        let skipped = pair.ahead.start * WEIGHT_STRIDE;
-        Ahead {
-            next: pair.strips.each_ref().map(|strip| strip.next.wrapping_add(skipped)),
-            rows: pair.ahead.len(),
-        }
-    }
-
-    #[inline(always)]
-    fn fetch(&mut self) {
-        for row in 0..self.rows {
-            prefetch::line(self.next[0].wrapping_add(row * WEIGHT_STRIDE));
-            prefetch::line(self.next[1].wrapping_add(row * WEIGHT_STRIDE));
-        }
-        self.next = self.next.map(|next| next.wrapping_add(ROWS * WEIGHT_STRIDE));
-    }
-}
-
-/// The outputs to fetch meanwhile, two rows of both strips in each turn: what no cache has is stored slowly.
-struct Outputs<'a> {
-    pair: &'a StripPair,
-    rows: Range<usize>,
-}
-
-impl<'a> Outputs<'a> {
-    fn of(pair: &'a StripPair) -> Outputs<'a> {
-        let is_elsewhere = pair.ends && pair.y_stride > STRIP;
-        Outputs { pair, rows: 0..if is_elsewhere { pair.rows } else { 0 } }
-    }
-
-    #[inline(always)]
-    fn fetch(&mut self) {
-        for row in self.rows.by_ref().take(2) {
-            for strip in &self.pair.strips {
-                prefetch::line_to_write(strip.y.wrapping_add(row * self.pair.y_stride).cast());
             }
         }
     }

@@ -15,6 +15,9 @@ use crate::rows::Rows;
 /// How many rows later a row's place is fetched.
 const ROWS_AHEAD: usize = 2;
 
+/// How many rows later a row's elements are: parts of rows are too far apart for the processor to find by itself.
+const SOURCES_AHEAD: usize = 8;
+
 /// An element as stored.
 pub(crate) trait KvElement: bytemuck::Pod + Send + Sync {
     /// Elements that one instruction multiplies.
@@ -129,17 +132,22 @@ impl Appended<'_> {
             // SAFETY: the caller's promise.
             unsafe { data.slice(start, len) }
         };
+        let rows = if is_value { &self.values } else { &self.keys };
+        let source = |index: usize| &rows.row(index)[head * dim..][..dim];
         let mut rotated = [0.0; MAX_HEAD_DIM];
         for (index, slot) in self.slots.iter().enumerate() {
             if let Some(later) = self.slots.get(index + ROWS_AHEAD) {
                 prefetch::slice(place(later));
             }
+            if index + SOURCES_AHEAD < self.slots.len() {
+                prefetch::slice(source(index + SOURCES_AHEAD));
+            }
             let offset = slot.offset as usize;
             if is_value {
-                T::put_value(isa, place(slot), offset, &self.values.row(index)[head * dim..][..dim]);
+                T::put_value(isa, place(slot), offset, source(index));
                 continue;
             }
-            let mut key = &self.keys.row(index)[head * dim..][..dim];
+            let mut key = source(index);
             if let Some((rope, positions)) = self.rotation {
                 rotated[..dim].copy_from_slice(key);
                 rope.rotate(isa, &mut rotated[..dim], positions[index] as usize);

@@ -8,6 +8,7 @@ mod ceilings;
 mod linears;
 mod step;
 mod stopwatch;
+mod wide;
 
 use firstlight_kernels::isa::Isa;
 use firstlight_kernels::pool::Pool;
@@ -25,5 +26,6 @@ fn main() {
     println!("{} threads, {}", pool.threads(), pool.isa());
     let ceilings = ceilings::measure(&pool);
     linears::print(&pool, &ceilings, &filter);
+    wide::print(&pool, &ceilings, &filter);
     step::print(&pool, &filter);
 }

@@ -36,9 +36,10 @@ impl PackedLinear {
     pub fn argmax(&self, pool: &Pool, x: &[f32], out: &mut [u32]) {
         let rows = rows_of(x, self.k);
         assert_eq!(rows, out.len(), "one output per row");
-        let part = rows_per_pass(rows, self.k);
+        let against = self.against(pool);
+        let part = rows_per_pass(against.kernel.operand, rows, self.k);
         for (x, out) in x.chunks(part * self.k).zip(out.chunks_mut(part)) {
-            Pass::prepare(pool, self.against(pool), x, None, |pass| self.argmax_pass(pool, pass, out));
+            Pass::prepare(pool, against, x, None, |pass| self.argmax_pass(pool, pass, out));
         }
     }
 

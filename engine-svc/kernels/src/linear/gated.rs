@@ -133,7 +133,7 @@ impl GatedLinear {
             self.forward(pool, normed, activated);
             return down.forward(pool, activated, residual, Write::Add);
         }
-        let part = rows_per_pass(rows, features);
+        let part = rows_per_pass(operand, rows, features);
         for residual in residual.chunks_mut(part * k) {
             let rows = residual.len() / k;
             let bytes = input.bytes(rows, k);

@@ -49,6 +49,7 @@ use apart::{for_parts, rows_apart};
 use block::{BLOCK, BlockPanels};
 use float::{Panels, Weight};
 pub use gated::GatedLinear;
+use operand::Operand;
 use pass::{Against, Out, Pass};
 use strips::{STRIP, StripsKernel, StripsOut, Waiting};
 use tile::PANEL;
@@ -290,7 +291,7 @@ impl PackedLinear {
                 self.in_passes(pool, (&x[part.start * k..part.end * k], norm), (y, width), work);
             });
         }
-        let part = rows_per_pass(rows, k);
+        let part = rows_per_pass(against.kernel.operand, rows, k);
         for (x, y) in x.chunks(part * k).zip(y.chunks_mut(part * width)) {
             Pass::prepare(pool, against, x, norm, |pass| work(pool, pass, y));
         }
@@ -329,9 +330,11 @@ fn rows_of(x: &[f32], width: usize) -> usize {
     x.len() / width
 }
 
-/// How many of these rows are multiplied at a time, where `widest` elements of each stay in the cache.
-fn rows_per_pass(rows: usize, widest: usize) -> usize {
-    let passes = (rows * widest).div_ceil(ELEMENTS_PER_PASS).max(1);
+/// How many of these rows are multiplied at a time: as many as stay in the cache, `widest` elements of each, but not so
+/// few that reading the weights again takes longer than multiplying.
+fn rows_per_pass(operand: Operand, rows: usize, widest: usize) -> usize {
+    let most = (ELEMENTS_PER_PASS / widest).max(operand.fewest_rows());
+    let passes = rows.div_ceil(most).max(1);
     rows.div_ceil(passes).max(1)
 }
 

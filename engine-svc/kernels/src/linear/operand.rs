@@ -111,6 +111,15 @@ impl Operand {
         !matches!(self, Operand::Blocks | Operand::F32)
     }
 
+    /// As many rows make up for reading all weights from memory.
+    pub(super) fn fewest_rows(self) -> usize {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Operand::Bf16Tiles => 192,
+            _ => 1,
+        }
+    }
+
     /// Whether products are so fast that operands which another core wrote would arrive too late.
     pub(super) fn outruns_sharing(self) -> bool {
         match self {

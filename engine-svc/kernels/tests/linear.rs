@@ -145,8 +145,9 @@ fn add_adds_what_set_writes() {
 
 #[test]
 fn a_gated_linear_is_two_linears_and_their_activation_and_feeds_a_third() {
-    for (features, m) in [(96, 5), (101, 70), (30, 1), (1536, 300), (96, 800)] {
-        let case = Case::random(m, 2 * features, 64, true, 19);
+    let shapes = [(96, 5, 64), (101, 70, 64), (30, 1, 64), (1536, 300, 64), (96, 800, 64), (96, 90, 1200)];
+    for (features, m, k) in shapes {
+        let case = Case::random(m, 2 * features, k, true, 19);
         for pool in pools(2) {
             for format in FORMATS {
                 let mut want = vec![f32::NAN; m * features];

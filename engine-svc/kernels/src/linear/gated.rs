@@ -197,7 +197,7 @@ impl GatedLinear {
         pass.for_columns(
             pool,
             (strips, 2 * STRIP),
-            |_| (Waiting::ZERO, [const { [StripOutputs::ZERO; 2] }; 2]),
+            |_| (Waiting::EMPTY, [const { [StripOutputs::ZERO; 2] }; 2]),
             |(waiting, outputs), strip| {
                 let starts = outputs.each_mut().map(|both| both.each_mut().map(StripOutputs::start));
                 let (turn, mut pending) = (Cell::new(0), Gated::NONE);

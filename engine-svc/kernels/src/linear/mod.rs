@@ -240,6 +240,7 @@ impl PackedLinear {
         );
     }
 
+    /// As [`PackedLinear::pass`], two strips at a time.
     fn pass_in_strips(
         &self,
         pool: &Pool,
@@ -255,7 +256,7 @@ impl PackedLinear {
         pass.for_columns(
             pool,
             (pairs, 2 * STRIP),
-            |_| Waiting::ZERO,
+            |_| Waiting::EMPTY,
             |waiting, pair| {
                 let place = |rows: &Range<usize>| StripsOut {
                     starts: [2 * pair, 2 * pair + 1].map(|strip| {

@@ -5,6 +5,7 @@
 //!
 //! Contract of the `unsafe` here: see [`pass`](super::pass).
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::Write;
@@ -106,12 +107,18 @@ pub(super) struct StripsOut {
     pub(super) stride: usize,
 }
 
-/// Sums of rows that wait for the next part of k.
+/// Room for the sums of rows that wait for the next part of k.
 #[repr(align(64))]
-pub(super) struct Waiting([[f32; 2 * STRIP]; ROWS_WAITING]);
+pub(super) struct Waiting(MaybeUninit<[[f32; 2 * STRIP]; ROWS_WAITING]>);
 
 impl Waiting {
-    pub(super) const ZERO: Waiting = Waiting([[0.0; 2 * STRIP]; ROWS_WAITING]);
+    pub(super) const EMPTY: Waiting = Waiting(MaybeUninit::uninit());
+
+    /// The sums of row `index`.
+    fn row(&mut self, index: usize) -> *mut f32 {
+        assert!(index < ROWS_WAITING);
+        self.0.as_mut_ptr().cast::<f32>().wrapping_add(index * 2 * STRIP)
+    }
 }
 
 /// Outputs of one strip in memory of their own.
@@ -156,7 +163,7 @@ impl Pass<'_> {
                     let rows = first..end.min(first + MAX_ROWS);
                     let out = place(&rows);
                     // Only where sums wait has each row a place of its own.
-                    let sums = if parts > 1 { first - begin } else { 0 };
+                    let sums = waiting.row(if parts > 1 { first - begin } else { 0 });
                     let pair = StripPair {
                         rows: rows.len(),
                         k: to - from,
@@ -165,7 +172,7 @@ impl Pass<'_> {
                         strips: [0, 1]
                             .map(|which| self.strip(strips[which], next[which], from, out.starts[which])),
                         ahead: (index * share).min(turn)..((index + 1) * share).min(turn),
-                        sums: waiting.0[sums..].as_flattened_mut().as_mut_ptr(),
+                        sums,
                         begins: from == 0,
                         ends: to == k,
                         y_stride: out.stride,

@@ -131,14 +131,16 @@ fn a_long_batch_is_the_same_as_its_rows() {
 
 #[test]
 fn add_adds_what_set_writes() {
-    let case = Case::random(9, 100, 64, true, 11);
-    for pool in pools(2) {
-        for format in FORMATS {
-            let set = case.run(&pool, format);
-            let mut y = vec![2.5; case.m * case.n];
-            case.pack(&pool, format).forward(&pool, &case.x, &mut y, Write::Add);
-            let sum: Vec<f32> = set.iter().map(|y| 2.5 + y).collect();
-            assert_same_bits(&y, &sum);
+    for (m, n, k) in [(9, 100, 64), (70, 100, 1200)] {
+        let case = Case::random(m, n, k, true, 11);
+        for pool in pools(2) {
+            for format in FORMATS {
+                let set = case.run(&pool, format);
+                let mut y = vec![2.5; m * n];
+                case.pack(&pool, format).forward(&pool, &case.x, &mut y, Write::Add);
+                let sum: Vec<f32> = set.iter().map(|y| 2.5 + y).collect();
+                assert_same_bits(&y, &sum);
+            }
         }
     }
 }

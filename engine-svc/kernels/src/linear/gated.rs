@@ -1,7 +1,6 @@
 //! Gate and up of a gated feed-forward block in one go: `out = silu(x · Gᵀ) · (x · Uᵀ)`, tile by tile, so that what
 //! comes out of the two linears never leaves the first-level cache.
 
-use std::cell::Cell;
 use std::mem::replace;
 use std::ops::Range;
 
@@ -197,24 +196,20 @@ impl GatedLinear {
         pass.for_columns(
             pool,
             (strips, 2 * STRIP),
-            |_| (Waiting::EMPTY, [const { [StripOutputs::ZERO; 2] }; 2]),
+            |_| (Waiting::EMPTY, [StripOutputs::ZERO; 2]),
             |(waiting, outputs), strip| {
-                let starts = outputs.each_mut().map(|both| both.each_mut().map(StripOutputs::start));
-                let (turn, mut pending) = (Cell::new(0), Gated::NONE);
-                let place = |_: &Range<usize>| StripsOut {
-                    starts: starts[turn.get()].map(|start| (start, STRIP)),
-                    stride: STRIP,
-                };
+                let [gate, up] = outputs.each_mut().map(StripOutputs::start);
+                let place =
+                    |_: &Range<usize>| StripsOut { starts: [(gate, STRIP), (up, STRIP)], stride: STRIP };
                 let pair_at = |strip: usize| [strip, up_from + strip];
                 let pairs = (pair_at(strip), pair_at((strip + 1).min(strips - 1)));
+                let mut pending = Gated::NONE;
                 pass.over_strips(pairs, Write::Set, waiting, place, |rows, pair| {
                     let pair = StripPair { gated: replace(&mut pending, Gated::NONE), ..pair };
-                    // SAFETY: these outputs are not pending, and `for_columns` began a session.
+                    // SAFETY: the thread's own outputs, and `for_columns` began a session.
                     unsafe { kernel(&pair) };
                     if pair.ends {
-                        let [gate, up] = starts[turn.get()];
                         pending = operand.gated((gate, up), rows, activated, features, strip * STRIP);
-                        turn.set(1 - turn.get());
                     }
                 });
                 // SAFETY: no other strip covers these columns.

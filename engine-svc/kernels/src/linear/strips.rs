@@ -54,7 +54,7 @@ pub(super) struct StripPair {
     pub(super) y_stride: usize,
     /// Add to the outputs instead of overwriting them.
     pub(super) add: bool,
-    /// Outputs of an earlier pair to be activated meanwhile.
+    /// Outputs of an earlier pair to be activated meanwhile: before outputs are written, which may be in their place.
     pub(super) gated: Gated,
 }
 
